@@ -1,0 +1,107 @@
+"""Which node and which accelerators each process of a replica gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from . import layouts
+from .errors import InvalidLayout, Unplaceable
+from .plugins import Layout, Problem, RenderContext, Seat, discover
+from .specs import Assignment, LayoutSpec, ModelFacts, NodeView, ProcessSpec
+from .states import NodeIntent, NodeState
+
+
+def layout_kinds() -> dict[str, Layout]:
+    """All layouts by kind."""
+    return discover(layouts, "LAYOUT", "kind")
+
+
+def layout_of(spec: LayoutSpec) -> Layout:
+    """The plug-in of a layout.
+
+    Raises:
+        InvalidLayout: There is no such kind.
+    """
+    kinds = layout_kinds()
+    if spec.kind not in kinds:
+        raise InvalidLayout(
+            f"There is no layout {spec.kind!r}.", remedy=f"Choose one of {', '.join(kinds)}.", field="kind"
+        )
+    return kinds[spec.kind]
+
+
+def check_layout(spec: LayoutSpec, model: ModelFacts) -> list[Problem]:
+    """All problems of a layout's sizes against a model."""
+    return layout_of(spec).check(spec, model)
+
+
+def unfit(node: NodeView, seat: Seat) -> str | None:
+    """Why a node cannot take a seat now, in words; None if it can."""
+    if node.intent is not NodeIntent.ACTIVE:
+        return f"{node.name} is {node.intent.value.lower()}"
+    if node.state is not NodeState.READY:
+        return f"{node.name} is {node.state.value.lower().replace('_', ' ')}"
+    if not node.environment:
+        return f"{node.name} has no engine environment (run the install job, or set one)"
+    if node.model_path is None:
+        return f"{node.name} does not have the model's files"
+    if len(node.free_accelerators) < seat.accelerators:
+        return f"{node.name} has {len(node.free_accelerators)} of {seat.accelerators} accelerators free"
+    if len(free_ports(node, len(seat.ports))) < len(seat.ports):
+        return f"{node.name} has no free port left in {node.port_range[0]}-{node.port_range[1]}"
+    return None
+
+
+def free_ports(node: NodeView, count: int) -> list[int]:
+    """The first `count` ports of the node's range that nobody holds."""
+    first, last = node.port_range
+    found: list[int] = []
+    for port in range(first, last + 1):
+        if len(found) == count:
+            break
+        if port not in node.used_ports:
+            found.append(port)
+    return found
+
+
+def place(spec: LayoutSpec, nodes: Sequence[NodeView], wanted: Iterable[int] = ()) -> tuple[Assignment, ...]:
+    """Seats for one replica: one assignment per process, the tightest fitting node first.
+
+    Args:
+        spec: The layout.
+        nodes: The fleet as it is now.
+        wanted: Node ids to choose among; empty = any.
+
+    Raises:
+        Unplaceable: No node can take a seat; the detail lists why for each.
+    """
+    choice = frozenset(wanted)
+    pool = [node for node in nodes if not choice or node.id in choice]
+    assignments = []
+    for seat in layout_of(spec).seats(spec):
+        node = _tightest(pool, seat)
+        if node is None:
+            reasons = [reason for candidate in pool if (reason := unfit(candidate, seat))]
+            raise Unplaceable(
+                f"No node can take {seat.accelerators} accelerator{'s' if seat.accelerators != 1 else ''} now: "
+                + ("; ".join(reasons) if reasons else "there is no node to choose from")
+                + ".",
+                detail={"reasons": reasons},
+            )
+        assignments.append(_assign(node, seat))
+    return tuple(assignments)
+
+
+def _tightest(pool: Sequence[NodeView], seat: Seat) -> NodeView | None:
+    fitting = [node for node in pool if unfit(node, seat) is None]
+    return min(fitting, key=lambda node: (len(node.free_accelerators), node.name), default=None)
+
+
+def _assign(node: NodeView, seat: Seat) -> Assignment:
+    ports = dict(zip(seat.ports, free_ports(node, len(seat.ports)), strict=True))
+    return Assignment(node.id, node.free_accelerators[: seat.accelerators], ports)
+
+
+def render(context: RenderContext) -> tuple[ProcessSpec, ...]:
+    """The processes of one replica: what preview shows and launch sends."""
+    return layout_of(context.layout).render(context)
