@@ -1,0 +1,20 @@
+"""All addresses: the panel's pages, the API, and what monitors of the panel itself ask."""
+
+from __future__ import annotations
+
+from django.urls import include, path
+
+from controlplane import views
+from controlplane.api import api
+from controlplane.login import LoginView, LogoutView
+
+urlpatterns = [
+    path("healthz", views.healthz, name="healthz"),
+    path("readyz", views.readyz, name="readyz"),
+    path("login/", LoginView.as_view(), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+    path("i18n/", include("django.conf.urls.i18n")),
+    path("api/v1/", api.urls),
+    path("", include("deployments.urls")),
+]
+websocket_urlpatterns: list = []
