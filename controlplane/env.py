@@ -156,7 +156,7 @@ def _path(text: str) -> Path:
 
 @contextmanager
 def or_exit() -> Iterator[None]:
-    """Entry points wrap the import of settings with this: problems go to stderr, line by line, and the exit code is 2."""
+    """Entry points wrap the import of settings with this: problems go to stderr, one a line, and the exit code is 2."""
     try:
         yield
     except WrongSettings as wrong:

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class LoginView(views.LoginView):
-    """Django's login page; after `FAILURES` wrong passwords in `WINDOW_S` seconds it answers 429 until they are over."""
+    """Django's login page; after `FAILURES` wrong passwords in `WINDOW_S` seconds it answers 429 for a while."""
 
     template_name = "login.html"
     redirect_authenticated_user = True

@@ -24,7 +24,7 @@ class HashedWhenCollected(CompressedManifestStaticFilesStorage):
 
 
 class StaticFiles(WhiteNoiseMiddleware):
-    """WhiteNoise for both kinds of request: under ASGI a purely synchronous middleware would cost each view a thread."""
+    """WhiteNoise for both kinds of request: under ASGI a synchronous middleware would cost each view a thread."""
 
     sync_capable = async_capable = True
 

@@ -24,7 +24,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """200 when database and broker answer within seconds, else 503; `{"status": ..., "parts": {name: "ok" | "down"}}`."""
+    """200 when database and broker answer in time, else 503: `{"status": ..., "parts": {name: "ok" | "down"}}`."""
     parts = {"database": _works(_ask_database), "broker": _works(_ask_broker)}
     ready = all(parts.values())
     body = {
