@@ -1,0 +1,64 @@
+"""What the panel sends to make a node's Python run the helper: one line of shell, then all modules in one block."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from functools import cache
+from pathlib import Path
+
+from deployments.domain.command import quote
+
+PACKAGE = "pilothouse_helper"
+FOLDER = Path(__file__).parent / "helper"
+# The numbered ones are for distributions whose python3 is older than the helper can use.
+INTERPRETERS = (
+    "/usr/bin/python3",
+    "/usr/local/bin/python3",
+    "/bin/python3",
+    *(f"/usr/bin/python3.{minor}" for minor in range(14, 7, -1)),
+)
+# Not -I: Python 2.7 does not know it and could not say that it is too old. boot.py itself drops the current folder.
+_FLAGS = "-E -s -S -u"
+_NEW_ENOUGH = "import sys; sys.exit(sys.version_info < (3, 8))"
+
+
+def boot_line(nonce: str, interpreter: str | None = None) -> str:
+    """One line for `/bin/sh` (with its newline) that becomes a waiting Python, or says PHFAIL.
+
+    Args:
+        nonce: 32 hex digits, fresh for each connection.
+        interpreter: The only Python to try, as an absolute path; None tries the usual places.
+    """
+    tried = [quote(interpreter)] if interpreter else [*INTERPRETERS, '"$(command -v python3)"']
+    said = interpreter or " ".join([*INTERPRETERS[:3], "/usr/bin/python3.*", "PATH"])
+    run = f'"$p" {_FLAGS} -c {quote(_boot())} {quote(nonce)}'
+    fail = f"\\nPHFAIL {nonce} INTERPRETER_MISSING %s\\n"
+    return (
+        f"f=; for p in {' '.join(tried)}; do "
+        f'if [ -f "$p" ] && [ -x "$p" ]; then f="${{f:-$p}}"; '
+        f'if "$p" -E -s -S -c {quote(_NEW_ENOUGH)} </dev/null >/dev/null 2>&1; then exec {run}; fi; fi; done; '
+        f'if [ -n "$f" ]; then p="$f"; exec {run}; fi; '
+        f"printf {quote(fail)} {quote(said)}; exit 127\n"
+    )
+
+
+@cache
+def bundle() -> bytes:
+    """All helper modules: 8 hex digits (length), then that many bytes of zlib-compressed JSON.
+
+    The JSON is `{"modules": {name: source}, "main": name of the module whose main(nonce, bundle) runs}`.
+    """
+    modules = {_module(path): path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.py"))}
+    packed = zlib.compress(json.dumps({"modules": modules, "main": f"{PACKAGE}.main"}).encode(), 9)
+    return b"%08x" % len(packed) + packed
+
+
+def _module(path: Path) -> str:
+    return PACKAGE if path.stem == "__init__" else f"{PACKAGE}.{path.stem}"
+
+
+@cache
+def _boot() -> str:
+    """boot.py as a program without line breaks: the shell's line must be one line."""
+    return f"exec({(FOLDER / 'boot.py').read_text(encoding='utf-8')!r})"
