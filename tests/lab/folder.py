@@ -48,7 +48,7 @@ def alive(who: dict[str, int]) -> bool:
 
 
 def _lock(root: Path) -> IO[str]:
-    """The open, locked lock file. The last lab takes it away with it, so a waiter looks whether its file still counts."""
+    """The open, locked lock file. The last lab takes it away, so a waiter looks whether its file still counts."""
     while True:
         root.mkdir(mode=0o711, parents=True, exist_ok=True)
         try:

@@ -98,13 +98,27 @@ class Network:
         self._switch = None
 
     def plug(self, cables: list[tuple[int, Place]], jump_pid: int | None = None) -> None:
-        """Cables to hosts, given as (pid in the host's namespace, place); `jump_pid` gets one into the hidden net too."""
+        """Cables to hosts, given as (pid in the host's namespace, place); `jump_pid` gets one into the hidden net."""
         lines = []
         for pid, place in cables:
-            lines += _cable(pid, place.port, "eth0", "hidden" if place.hidden else "visible")
+            lines += self._cable(pid, place.port, "eth0", place)
         if jump_pid is not None:
-            lines += _cable(jump_pid, "foot", "eth1", "hidden")
+            lines += self._cable(jump_pid, "foot", "eth1", Place(0, True))
         _ip_batch(self.switch_pid, *lines)
+
+    def _cable(self, pid: int, port: str, interface: str, place: Place) -> list[str]:
+        # A host keeps its hardware address over a reboot, or its neighbours would talk to the old one for a while.
+        mac = f"02:77:{self.octet:02x}:{int(place.hidden):02x}:00:{place.number:02x}"
+        bridge = "hidden" if place.hidden else "visible"
+        return [
+            f"link add {port} type veth peer name {interface} address {mac} netns {pid}",
+            f"link set {port} master {bridge} up",
+        ]
+
+    def unplug_for_good(self, place: Place, foot: bool) -> None:
+        """Take the cables of a host that is off away, which the kernel would do only some time later."""
+        for port in [place.port, *(["foot"] if foot else [])]:
+            in_network(self.switch_pid, "ip", "link", "del", port, check=False)
 
     def inside(self, place: Place, foot: bool) -> list[str]:
         """What the host itself has to tell `ip`. `foot`: it also stands in the hidden network."""
@@ -181,10 +195,6 @@ def _chain(direction: str, peer: str | None) -> str:
         raise ValueError(f"not an IPv4 address: {peer!r}")
     match = f"ip {side} {peer} " if peer else ""
     return f'chain {hook} {{ type filter hook {hook} priority -10; {interface} != "lo" {match}drop; }}'
-
-
-def _cable(pid: int, port: str, interface: str, bridge: str) -> list[str]:
-    return [f"link add {port} type veth peer name {interface} netns {pid}", f"link set {port} master {bridge} up"]
 
 
 def _ip_batch(pid: int | None, *lines: str) -> None:
