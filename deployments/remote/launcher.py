@@ -22,13 +22,17 @@ class RemoteError(PilothouseError):
 
 class Unreachable(RemoteError):
     code = "UNREACHABLE"
-    default_remedy = "Check that the machine is on, that its address and SSH port are right, and that a firewall lets you in."
+    default_remedy = (
+        "Check that the machine is on, that its address and SSH port are right, and that a firewall lets you in."
+    )
 
 
 class AuthFailed(RemoteError):
     code = "AUTH_FAILED"
     retryable = False
-    default_remedy = "Put the node's public key into ~/.ssh/authorized_keys of that user, or choose another key or user."
+    default_remedy = (
+        "Put the node's public key into ~/.ssh/authorized_keys of that user, or choose another key or user."
+    )
 
 
 class HostKeyUnknown(RemoteError):
@@ -40,7 +44,10 @@ class HostKeyUnknown(RemoteError):
 class HostKeyChanged(RemoteError):
     code = "HOST_KEY_CHANGED"
     retryable = False
-    default_remedy = "If the machine was reinstalled, compare the new fingerprint with its own and accept it; else somebody may be listening."
+    default_remedy = (
+        "If the machine was reinstalled, compare the new fingerprint with its own and accept it; "
+        "else somebody may be listening."
+    )
 
 
 class TimedOut(RemoteError):
@@ -89,9 +96,12 @@ class NodeTarget:
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """The host keys that a host and its jump host offered, without logging in to the host."""
+    """The host keys that a host and its jump host offered, without logging in to the host.
 
-    host: HostKey
+    `host` is None while the jump host's key is not an accepted one: then there is no way to the host yet.
+    """
+
+    host: HostKey | None
     jump: HostKey | None = None
 
 
