@@ -9,8 +9,6 @@ from .specs import ProcessEvidence, ProcessView
 from .states import ProcessState, Reason
 
 P = ProcessState
-# A report made before the start may arrive after it; "the node does not know it" counts only from this age on (s).
-UNKNOWN_ID_MARGIN = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +34,13 @@ def serves(probe_kind: str, evidence: ProcessEvidence) -> bool:
     return evidence.health_status == 200 and bool(evidence.model_listed) and bool(evidence.completion_ok)
 
 
+def fails(probe_kind: str, evidence: ProcessEvidence) -> bool:
+    """Whether the evidence speaks against a process that has served; what was not looked at does not."""
+    if probe_kind == "alive" or not evidence.probed:
+        return False
+    return evidence.health_status != 200 or evidence.model_listed is False or evidence.completion_ok is False
+
+
 def fold(process: ProcessView, now: float, policy: Policy) -> Verdict | None:
     """The move that the newest evidence calls for, or None to stay."""
     if process.state is P.PENDING:
@@ -46,6 +51,8 @@ def fold(process: ProcessView, now: float, policy: Policy) -> Verdict | None:
         return None if process.state is P.UNKNOWN else Verdict(P.UNKNOWN, Reason.NODE_SILENT, _silence(process, now))
     if process.evidence is None:
         return None
+    if not process.evidence.known:
+        return _lost(process, process.evidence, policy)
     return _ended(process, process.evidence) or _living(process, process.evidence, now, policy)
 
 
@@ -56,29 +63,41 @@ def _silence(process: ProcessView, now: float) -> str:
 
 
 def _pending(process: ProcessView, now: float, policy: Policy) -> Verdict | None:
-    evidence = process.evidence
-    if process.launch_requested and evidence is not None and evidence.known:
+    """A launch that was asked for ends by the node's word; one that never left the panel, by its deadline."""
+    if not process.launch_requested:
+        if process.deadline is None or now <= process.deadline:
+            return None  # it waits for its wave, or for the pause to end
+        return Verdict(P.FAILED, Reason.UNREACHABLE, "its node could not be reached, and nothing was sent")
+    if process.evidence is not None and process.evidence.known:
         return Verdict(P.STARTING, Reason.LAUNCHED, "the node knows it, though its answer to the start was lost")
-    if now <= process.since + policy.launch_deadline:
+    end = process.since + policy.launch_deadline if process.deadline is None else process.deadline
+    if now <= end or silent(process.heard_at, now, policy):
+        return None  # a silent node may be running it: it is adopted or stopped once the node speaks
+    note = (
+        f"not started within {policy.launch_deadline:.0f} s; whether it runs is not known, so it is stopped with proof"
+    )
+    return Verdict(P.STOPPING, Reason.UNREACHABLE, note)
+
+
+def _rebooted(process: ProcessView, evidence: ProcessEvidence) -> Verdict | None:
+    if process.launch_boot_id and evidence.boot_id and evidence.boot_id != process.launch_boot_id:
+        return Verdict(P.FAILED, Reason.NODE_LOST, "the machine was restarted (new boot id)")
+    return None
+
+
+def _lost(process: ProcessView, evidence: ProcessEvidence, policy: Policy) -> Verdict | None:
+    """The node does not know the process; believed only when no report made before the start can still be under way."""
+    if process.heard_at is None or process.heard_at < process.since + policy.report_ttl:
         return None
-    note = f"not started within {policy.launch_deadline:.0f} s"
-    if process.launch_requested:
-        return Verdict(
-            P.STOPPING, Reason.UNREACHABLE, note + "; whether it runs is not known, so it is stopped with proof"
-        )
-    return Verdict(P.FAILED, Reason.UNREACHABLE, note)
+    note = "the node no longer knows it; what is left is stopped with proof"
+    return _rebooted(process, evidence) or Verdict(P.STOPPING, Reason.EXITED, note)
 
 
 def _ended(process: ProcessView, evidence: ProcessEvidence) -> Verdict | None:
-    """The process is over: its machine rebooted, the node has lost it, or its main process is gone."""
-    if process.launch_boot_id and evidence.boot_id and evidence.boot_id != process.launch_boot_id:
-        return Verdict(P.FAILED, Reason.NODE_LOST, "the machine was restarted (new boot id)")
-    if not evidence.known:
-        if process.heard_at is None or process.heard_at < process.since + UNKNOWN_ID_MARGIN:
-            return None
-        return Verdict(P.STOPPING, Reason.EXITED, "the node no longer knows it; what is left is stopped with proof")
-    if evidence.alive:
-        return None
+    """The process is over: its machine rebooted, or its main process is gone."""
+    rebooted = _rebooted(process, evidence)
+    if rebooted or evidence.alive:
+        return rebooted
     reason = evidence.failure or Reason.EXITED
     note = exit_note(evidence)
     if evidence.members == 0:
@@ -98,24 +117,37 @@ def exit_note(evidence: ProcessEvidence) -> str:
 
 
 def _living(process: ProcessView, evidence: ProcessEvidence, now: float, policy: Policy) -> Verdict | None:
-    good = serves(process.probe_kind, evidence)
     if process.state is P.STARTING:
-        return _starting(process, evidence, now, good=good)
+        return _starting(process, evidence, now)
+    if not evidence.probed and process.probe_kind != "alive":
+        return None
     if process.state is P.UNKNOWN:
-        return _sighted(process, evidence, good=good)
+        return _sighted(process, evidence)
+    failing = fails(process.probe_kind, evidence)
     if process.state is P.READY:
-        return None if good else Verdict(P.UNHEALTHY, Reason.PROBE_FAILED, _probe_note(evidence))
-    if good:
+        return _failing(process, evidence, now, policy) if failing else None
+    if not failing:
         return Verdict(P.READY, Reason.PROBE_PASSED, "it answers again")
-    if now > process.since + policy.unhealthy_patience:
-        return Verdict(
-            P.STOPPING, Reason.UNRESPONSIVE, f"unhealthy for {now - process.since:.0f} s: {_probe_note(evidence)}"
-        )
-    return None
+    return _impatient(process, evidence, now, policy)
 
 
-def _starting(process: ProcessView, evidence: ProcessEvidence, now: float, *, good: bool) -> Verdict | None:
-    if good:
+def _failing(process: ProcessView, evidence: ProcessEvidence, now: float, policy: Policy) -> Verdict | None:
+    began = process.unhealthy_since
+    if began is not None and now - began < policy.unhealthy_after:
+        return None
+    return Verdict(P.UNHEALTHY, Reason.PROBE_FAILED, _probe_note(evidence))
+
+
+def _impatient(process: ProcessView, evidence: ProcessEvidence, now: float, policy: Policy) -> Verdict | None:
+    # An engine under load may fail a completion while /health says 200; that is shown, but is no ground for a stop.
+    if evidence.health_status == 200 or now <= process.since + policy.unhealthy_patience:
+        return None
+    note = f"unhealthy for {now - process.since:.0f} s: {_probe_note(evidence)}"
+    return Verdict(P.STOPPING, Reason.UNRESPONSIVE, note)
+
+
+def _starting(process: ProcessView, evidence: ProcessEvidence, now: float) -> Verdict | None:
+    if serves(process.probe_kind, evidence):
         note = "running" if process.probe_kind == "alive" else "/health 200, model listed, one token came back"
         return Verdict(P.READY, Reason.PROBE_PASSED, note)
     if process.deadline is not None and now > process.deadline:
@@ -124,11 +156,12 @@ def _starting(process: ProcessView, evidence: ProcessEvidence, now: float, *, go
     return None
 
 
-def _sighted(process: ProcessView, evidence: ProcessEvidence, *, good: bool) -> Verdict:
+def _sighted(process: ProcessView, evidence: ProcessEvidence) -> Verdict:
     """The node speaks again: the process is adopted as it is."""
-    if good:
+    served = process.served or bool(evidence.completion_ok)
+    if serves(process.probe_kind, evidence) or (served and not fails(process.probe_kind, evidence)):
         return Verdict(P.READY, Reason.ADOPTED, "the node speaks again and it serves")
-    if evidence.completion_ok:
+    if served:
         return Verdict(P.UNHEALTHY, Reason.ADOPTED, f"the node speaks again: {_probe_note(evidence)}")
     return Verdict(P.STARTING, Reason.ADOPTED, "the node speaks again and it is still starting")
 
@@ -138,6 +171,6 @@ def _probe_note(evidence: ProcessEvidence) -> str:
         return "/health does not answer"
     if evidence.health_status != 200:
         return f"/health answers {evidence.health_status}"
-    if not evidence.model_listed:
+    if evidence.model_listed is False:
         return "/v1/models does not list the model"
     return "a one-token completion fails"

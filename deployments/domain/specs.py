@@ -166,6 +166,7 @@ class ProcessEvidence:
         boot_id: Boot id of the report that says so.
         failure: The reason read from the log of an ended process, if one was recognised.
         failure_line: The log line that says so.
+        probed: The probe has run on this connection. While it has not, nothing is known about the service.
     """
 
     known: bool
@@ -181,11 +182,16 @@ class ProcessEvidence:
     boot_id: str | None = None
     failure: Reason | None = None
     failure_line: str | None = None
+    probed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessView:
-    """One process row as the planner sees it, with the newest evidence (None = its node has not spoken since)."""
+    """One process row as the planner sees it, with the newest evidence (None = its node has not spoken since).
+
+    `deadline` is what ends its state: PENDING, the launch (set when it is first asked for); STARTING, the start.
+    `served` says that it was READY before. `unhealthy_since` is when its probe began to fail, where that is kept.
+    """
 
     id: str
     node_id: int
@@ -205,6 +211,7 @@ class ProcessView:
     evidence: ProcessEvidence | None = None
     heard_at: float | None = None
     stop_grace: float | None = None
+    served: bool = False
 
 
 @dataclass(frozen=True, slots=True)
