@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 POSTGRES_SCHEMES = ("postgresql", "postgres")
 BROKER_SCHEMES = ("redis", "rediss", "redis+socket")
-POOL = {"min_size": 0, "max_size": 24, "timeout": 10}
+POOL = {"min_size": 0, "max_size": 16, "timeout": 10}
 
 
 def postgres(url: str) -> dict[str, Any]:

@@ -75,6 +75,9 @@ class Reader:
     def refuse(self, name: str, message: str, remedy: str) -> None:
         self.problems.append(Problem(name, message, remedy))
 
+    def is_refused(self, name: str) -> bool:
+        return any(problem.name in (name, f"{name}_FILE") for problem in self.problems)
+
     def finish(self) -> None:
         """Raise `WrongSettings` if anything was refused."""
         if self.problems:

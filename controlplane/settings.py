@@ -7,10 +7,12 @@ turn into named lines and exit code 2. `docs/settings.md` lists the variables.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from controlplane import database
+from controlplane.embedded import keys
 from controlplane.embedded.places import Places
 from controlplane.env import Reader
 
@@ -28,6 +30,7 @@ LAUNCHER = _env.one_of("LAUNCHER", "node", ("node", "stub"))
 PG_BIN = _env.str("PG_BIN")
 DROP_ROOT = _env.one_of("DROP_ROOT", "auto", ("auto", "userns", "uid"))
 PROCESS = _env.str("PROCESS", "manage")
+KEYS_DIR = _env.str("KEYS_DIR")
 
 EMBEDDED_DATABASE = not _env.str("DATABASE_URL")
 EMBEDDED_BROKER = not _env.str("BROKER_URL")
@@ -37,25 +40,30 @@ CHANNEL_URL = _env.url("CHANNEL_URL", BROKER_URL, database.BROKER_SCHEMES)
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 ALLOWED_HOSTS = _env.list("ALLOWED_HOSTS", _LOOPBACK)
+# Addresses of reverse proxies whose X-Forwarded-For and X-Forwarded-Proto are believed; nobody's otherwise.
+TRUSTED_PROXIES = _env.list("TRUSTED_PROXIES")
 TRUSTED_ORIGINS = _env.list("TRUSTED_ORIGINS")
 for _origin in TRUSTED_ORIGINS:
     if urlsplit(_origin).scheme not in ("http", "https") or urlsplit(_origin).path:
         _env.refuse("TRUSTED_ORIGINS", f"{_origin!r} is no origin.", "Write it like https://panel.example.org.")
 
 
-def _secret(name: str, kept_in: Path) -> str:
-    """The value from the environment, else from the file that the embedded default made at its first start."""
+def _secret(name: str, kept_in: Path, generate: Callable[[], str]) -> str:
+    """The value from the environment, else from the file in VAR_DIR, which the supervisor makes at its first start."""
     value = _env.str(name)
-    if not value and not _env.str(f"{name}_FILE") and os.access(kept_in, os.R_OK):
-        value = kept_in.read_text(encoding="utf-8").strip()
-    if not value and not any(problem.name.startswith(name) for problem in _env.problems):
+    if value or _env.is_refused(name):
+        return value
+    if PROCESS == "supervisor":
+        return keys.kept(kept_in, generate)
+    if not os.access(kept_in, os.R_OK):
         _env.refuse(name, "is missing.", f"Set {name} or {name}_FILE, or let `make run` generate one in VAR_DIR.")
-    return value
+        return ""
+    return kept_in.read_text(encoding="utf-8").strip()
 
 
-SECRET_KEY = _secret("SECRET_KEY", PLACES.secret_key)
+SECRET_KEY = _secret("SECRET_KEY", PLACES.secret_key, keys.secret_key)
 # Fernet keys for the SSH private keys in the database: the first encrypts, all decrypt, so that they can be rotated.
-FIELD_KEYS = _secret("FIELD_KEYS", PLACES.field_keys).replace(",", " ").split()
+FIELD_KEYS = _secret("FIELD_KEYS", PLACES.field_keys, keys.field_key).replace(",", " ").split()
 
 LANGUAGE_CODE = _env.one_of("LANGUAGE_CODE", "en", ("en", "zh-hans"))
 SESSION_COOKIE_AGE = _env.int("SESSION_HOURS", 12, 1, 24 * 30) * 3600
@@ -145,7 +153,6 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "pilothouse_session", "pilothouse_csrf"
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _https else None
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"

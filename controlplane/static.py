@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.conf import settings
+from django.contrib.staticfiles import finders
 from django.contrib.staticfiles.storage import StaticFilesStorage
+from django.core.management import call_command
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from whitenoise.middleware import WhiteNoiseMiddleware
@@ -21,6 +26,25 @@ class HashedWhenCollected(CompressedManifestStaticFilesStorage):
         if self.hashed_files:
             return super().url(name, force)
         return StaticFilesStorage.url(self, name)
+
+
+def collect_if_changed() -> None:
+    """`collectstatic`, unless the sources are the ones of the last time."""
+    stamp = Path(settings.STATIC_ROOT) / "collected-from"
+    now = _sources()
+    if stamp.exists() and stamp.read_text(encoding="ascii") == now:
+        return
+    call_command("collectstatic", interactive=False, clear=True, verbosity=0, skip_checks=True)
+    stamp.write_text(now, encoding="ascii")
+
+
+def _sources() -> str:
+    digest = hashlib.sha256()
+    for finder in finders.get_finders():
+        for name, storage in sorted(finder.list([]), key=lambda found: found[0]):
+            found = Path(storage.path(name)).stat()
+            digest.update(f"{name}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
 
 
 class StaticFiles(WhiteNoiseMiddleware):

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, connection, transaction
+from django.utils.module_loading import import_string
+from psycopg_pool import PoolTimeout
+
+from controlplane.database import redis_client_url
+from controlplane.static import collect_if_changed
+
+ADMIN = "admin"
+
+
+class Command(BaseCommand):
+    help = "Brings database, static files, first admin and local node up to date; safe to run again."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self._ask_database()
+        self._ask_broker()
+        call_command("migrate", interactive=False, verbosity=0, skip_checks=True)
+        collect_if_changed()
+        self._first_admin()
+        self._local_node()
+        connection.close_pool()
+
+    def _ask_database(self) -> None:
+        try:
+            connection.ensure_connection()
+        except (OperationalError, PoolTimeout) as error:
+            raise CommandError(f"DATABASE_URL: the database does not answer: {error}", returncode=2) from error
+
+    def _ask_broker(self) -> None:
+        try:
+            with redis.Redis.from_url(redis_client_url(settings.BROKER_URL), socket_connect_timeout=5) as client:
+                client.ping()
+        except (redis.RedisError, OSError) as error:
+            raise CommandError(f"BROKER_URL: the broker does not answer: {error}", returncode=2) from error
+
+    def _local_node(self) -> None:
+        with suppress(ImportError):
+            import_string("deployments.services.ensure_local_node")()
+
+    @transaction.atomic
+    def _first_admin(self) -> None:
+        """Only while there is no account at all; the password is shown now and never again."""
+        users = get_user_model().objects
+        if users.exists():
+            return
+        password = secrets.token_urlsafe(15)
+        user = users.create_superuser(ADMIN, password=password)
+        import_string("deployments.models.Member").objects.update_or_create(user=user, defaults={"role": "admin"})
+        self.stdout.write(f"First login: {ADMIN} / {password}   (shown only now; change it in Settings)")
