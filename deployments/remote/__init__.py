@@ -28,7 +28,7 @@ def use_launcher(instance: Launcher | None) -> Launcher | None:
 
 
 def _configured() -> Launcher:
-    # Imported here: the rest of this package works without Django, and a stub needs no asyncssh.
+    # Imported here: the rest of this package works without Django.
     from django.conf import settings
 
     if getattr(settings, "LAUNCHER", "node") == "stub":

@@ -62,7 +62,9 @@ class _Client(asyncssh.SSHClient):
     @property
     def ended_without_host_key(self) -> bool:
         """The server hung up while the two were still agreeing on algorithms."""
-        return self._connection is not None and not self.offered and self._connection.get_server_host_key() is None
+        if self._connection is None or self.offered or not self._connection.get_extra_info("server_version"):
+            return False
+        return self._connection.get_server_host_key() is None
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
         self.connected = True
@@ -76,12 +78,12 @@ class _Client(asyncssh.SSHClient):
 
 
 class _Attempt:
-    """One attempt to log in somewhere, and how to word its failure. `hop` is `node` or `jump`."""
+    """One attempt to log in to a node or its jump host, and how to word its failure."""
 
-    def __init__(self, endpoint: SshEndpoint, node: str, hop: str) -> None:
+    def __init__(self, endpoint: SshEndpoint, node: str, *, is_jump: bool = False) -> None:
         self.endpoint = endpoint
         self.node = node
-        self.hop = hop
+        self.is_jump = is_jump
         self.place = f"{endpoint.address}:{endpoint.port}"
         self.accepted = _readable(endpoint.host_keys)
         self.client: _Client | None = None
@@ -180,16 +182,16 @@ class _Attempt:
     def _too_slow(self) -> RemoteError:
         if self.client is None or not self.client.connected:
             message = self._with_hop(f"{self.place} did not answer within {CONNECT_TIMEOUT_S:g} s.")
-            return Unreachable(message, node=self.node)
+            return Unreachable(message, node=self.node, detail=self._where())
         message = f"{self.place} took the connection, but did not finish the login within {LOGIN_TIMEOUT_S:g} s."
-        return TimedOut(self._with_hop(message), node=self.node)
+        return TimedOut(self._with_hop(message), node=self.node, detail=self._where())
 
     def _wrong_key(self, offered: HostKey) -> RemoteError:
         detail = {
-            "hop": self.hop,
-            "address": self.place,
+            **self._where(),
             "accepted": [{"type": key.type, "fingerprint": key.fingerprint} for key in self.accepted],
-            "offered": {"type": offered.type, "fingerprint": offered.fingerprint, "public": offered.public},
+            "offered": {"type": offered.type, "fingerprint": offered.fingerprint},
+            "offered_key": offered.public,
         }
         if not self.accepted:
             message = f"The host key of {self.place} has not been accepted yet: {offered.fingerprint} ({offered.type})."
@@ -201,11 +203,11 @@ class _Attempt:
     def _denied(self, said: str) -> AuthFailed:
         public = load_private_key(self.endpoint.private_key)
         message = f"{self.place} did not let {self.endpoint.user} in with key {public.get_fingerprint()}."
-        detail = {"hop": self.hop, "said": said, "public_key": public.export_public_key().decode().strip()}
+        detail = {**self._where(), "said": said, "public_key": public.export_public_key().decode().strip()}
         return AuthFailed(self._with_hop(message), node=self.node, detail=detail)
 
     def _unreachable(self, error: Exception) -> Unreachable:
-        detail = {"hop": self.hop, "address": self.place, "said": f"{type(error).__name__}: {error}"}
+        detail = {**self._where(), "said": f"{type(error).__name__}: {error}"}
         if isinstance(error, socket.gaierror | UnicodeError):
             message = f"The name {self.endpoint.address} cannot be resolved."
         elif isinstance(error, asyncssh.ChannelOpenError):
@@ -214,8 +216,11 @@ class _Attempt:
             message = f"No SSH connection to {self.place}: {str(error) or type(error).__name__}."
         return Unreachable(self._with_hop(message), node=self.node, detail=detail)
 
+    def _where(self) -> dict[str, Any]:
+        return {"address": self.place, "jump": self.is_jump}
+
     def _with_hop(self, message: str) -> str:
-        return f"Jump host: {message}" if self.hop == "jump" else message
+        return f"Jump host: {message}" if self.is_jump else message
 
 
 def _readable(host_keys: tuple[str, ...]) -> tuple[HostKey, ...]:
@@ -246,7 +251,7 @@ class JumpHosts:
             return None
         task = self._open.get(target.jump)
         if task is None or (task.done() and not _usable(task)):
-            task = asyncio.create_task(_Attempt(target.jump, target.name, "jump").connect(None))
+            task = asyncio.create_task(_Attempt(target.jump, target.name, is_jump=True).connect(None))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._open[target.jump] = task
         try:
@@ -276,10 +281,11 @@ async def open_link(target: NodeTarget, jumps: JumpHosts) -> Link:
     """Logs in to a node and starts `/bin/sh`.
 
     Raises:
-        Unreachable, AuthFailed, HostKeyChanged, HostKeyUnknown, TimedOut: `node` is set; `detail.hop` says where.
+        Unreachable, AuthFailed, HostKeyChanged, HostKeyUnknown, TimedOut: `node` is set; `detail` has
+            the address, whether it is the jump host's, and for host keys `accepted`, `offered` and `offered_key`.
     """
     assert target.endpoint is not None
-    attempt = _Attempt(target.endpoint, target.name, "node")
+    attempt = _Attempt(target.endpoint, target.name)
     connection = await attempt.connect(await jumps.through(target))
     try:
         async with asyncio.timeout(LOGIN_TIMEOUT_S):
@@ -315,11 +321,11 @@ async def scan(target: NodeTarget) -> ScanResult:
     try:
         jump_key = None
         if target.jump is not None:
-            jump = _Attempt(target.jump, target.name, "jump")
+            jump = _Attempt(target.jump, target.name, is_jump=True)
             jump_key = await jump.offered_key(None)
             if jump_key not in jump.accepted:
                 return ScanResult(host=None, jump=jump_key)
-        attempt = _Attempt(target.endpoint, target.name, "node")
+        attempt = _Attempt(target.endpoint, target.name)
         return ScanResult(await attempt.offered_key(await jumps.through(target)), jump_key)
     finally:
         jumps.close()

@@ -86,7 +86,8 @@ def test_a_changed_host_key_is_refused_with_both_fingerprints(sshd, ask):
         ask(target)
     assert caught.value.detail["accepted"] == [{"type": old.type, "fingerprint": old.fingerprint}]
     assert caught.value.detail["offered"]["fingerprint"] == new.fingerprint
-    assert caught.value.detail["hop"] == "node"
+    assert caught.value.detail["jump"] is False
+    assert caught.value.detail["offered_key"] == new.public
 
 
 def test_a_host_key_of_another_type_is_a_change_too(sshd, ask):
@@ -222,7 +223,7 @@ class TestJumpHost:
     def test_the_jump_hosts_key_is_pinned_too(self, sshd, jump, ask):
         with pytest.raises(HostKeyUnknown, match="Jump host") as caught:
             ask(sshd.target(jump=jump.endpoint(host_keys=())))
-        assert caught.value.detail["hop"] == "jump"
+        assert caught.value.detail["jump"] is True
         assert caught.value.detail["offered"]["fingerprint"] == jump.host_key.fingerprint
         with pytest.raises(HostKeyChanged, match="Jump host"):
             ask(sshd.target(jump=jump.endpoint(host_keys=(sshd.host_key.public,))))
