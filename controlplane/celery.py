@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import warnings
 from datetime import timedelta
 from typing import Any
 
 from celery import Celery
+from celery.platforms import SecurityWarning
 from celery.signals import setup_logging
 
 from controlplane.env import or_exit
@@ -21,8 +23,12 @@ def _every(task: str, seconds: float) -> dict[str, Any]:
     return {"task": task, "schedule": timedelta(seconds=seconds), "options": {"expires": seconds}}
 
 
+# Our messages are JSON, so that running as root opens no door through the broker; Celery warns because of pickle.
+warnings.filterwarnings("ignore", category=SecurityWarning)
+
 app = Celery("pilothouse", broker=settings.BROKER_URL, set_as_current=True)
 app.conf.update(
+    accept_content=["json"],
     task_ignore_result=True,
     task_acks_late=True,
     task_default_queue="pilothouse",

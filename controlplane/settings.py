@@ -182,6 +182,7 @@ LOGGING = {
     "loggers": {
         "django": {"handlers": [], "level": LOG_LEVEL, "propagate": True},
         "asyncssh": {"level": "WARNING"},
-        "uvicorn.access": {"level": "WARNING"},
+        "celery.beat": {"level": "WARNING"},
+        "celery.worker.consumer": {"level": "WARNING"},
     },
 }

@@ -74,6 +74,11 @@ def run(program: Program, text: str = "", timeout_s: float = 120) -> subprocess.
 def stop(child: subprocess.Popen[bytes], program: Program) -> None:
     """Ask, wait `patience_s`, then kill; returns when it is gone and reaped."""
     ask(child, program)
+    await_end(child, program)
+
+
+def await_end(child: subprocess.Popen[bytes], program: Program) -> None:
+    """The second half of `stop`, for several that were asked together."""
     try:
         child.wait(program.patience_s)
     except subprocess.TimeoutExpired:

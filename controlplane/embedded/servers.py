@@ -47,11 +47,15 @@ def start(server: Server, pause: Callable[[float], None] = time.sleep) -> Child:
     """The running server, once it serves. One that ends instead is a `ServerFailed` with the end of its log."""
     child = children.start(server.program)
     deadline = time.monotonic() + START_DEADLINE_S
-    while not server.is_ready(child.pid):
-        if child.poll() is not None or time.monotonic() > deadline:
-            children.stop(child, server.program)
-            raise ServerFailed(f"{server.program.name} did not start: {_end_of(server.program.log)}", "See its log.")
-        pause(0.01)
+    try:
+        while not server.is_ready(child.pid):
+            if child.poll() is not None or time.monotonic() > deadline:
+                said = _end_of(server.program.log)
+                raise ServerFailed(f"{server.program.name} did not start: {said}", f"Its log: {server.program.log}")
+            pause(0.01)
+    except BaseException:
+        children.stop(child, server.program)
+        raise
     return child
 
 

@@ -92,10 +92,12 @@ class Supervisor:
 
     def stop(self) -> None:
         """Parts all together, then the servers in the reverse order of their start."""
-        for kept in self.parts:
-            if kept.child is not None:
-                children.ask(kept.child, kept.program)
-        for kept in (*self.parts, *reversed(self.servers)):
+        running = [(kept.child, kept.program) for kept in self.parts if kept.child is not None]
+        for child, program in running:
+            children.ask(child, program)
+        for child, program in running:
+            children.await_end(child, program)
+        for kept in reversed(self.servers):
             if kept.child is not None:
                 children.stop(kept.child, kept.program)
         self.parts, self.servers = [], []
