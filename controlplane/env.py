@@ -49,18 +49,18 @@ class Reader:
     source: Mapping[str, str]
     problems: list[Problem] = field(default_factory=list)
 
-    def str(self, name: str, default: str = "") -> str:
-        return self._text(name) or default
+    def text(self, name: str, default: str = "") -> str:
+        return self._given(name) or default
 
-    def bool(self, name: str, default: bool) -> bool:
+    def flag(self, name: str, default: bool) -> bool:
         return self._parsed(name, default, _bool)
 
-    def int(self, name: str, default: int, low: int, high: int) -> int:
+    def number(self, name: str, default: int, low: int, high: int) -> int:
         return self._parsed(name, default, lambda text: _int(text, low, high))
 
-    def list(self, name: str, default: tuple[str, ...] = ()) -> list[str]:
+    def words(self, name: str, default: tuple[str, ...] = ()) -> list[str]:
         """A comma-separated list; blanks are dropped."""
-        text = self._text(name)
+        text = self._given(name)
         return [part.strip() for part in text.split(",") if part.strip()] if text else [*default]
 
     def one_of(self, name: str, default: str, allowed: tuple[str, ...]) -> str:
@@ -84,7 +84,7 @@ class Reader:
             raise WrongSettings(self.problems)
 
     def _parsed(self, name: str, default: T, parse: Callable[[str], T]) -> T:
-        text = self._text(name)
+        text = self._given(name)
         if not text:
             return default
         try:
@@ -93,7 +93,7 @@ class Reader:
             self.refuse(name, f"{_shown(text)} is not usable.", str(refused))
             return default
 
-    def _text(self, name: str) -> str:
+    def _given(self, name: str) -> str:
         direct, file = self.source.get(name, "").strip(), self.source.get(f"{name}_FILE", "").strip()
         if direct and file:
             self.refuse(name, f"both {name} and {name}_FILE are set.", "Keep one of them.")

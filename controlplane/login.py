@@ -10,7 +10,6 @@ import redis
 from django.contrib.auth import views
 from django.core.cache import BaseCache, caches
 from django.http import HttpRequest, HttpResponse
-from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
 
 FAILURES, WINDOW_S = 10, 300
@@ -23,7 +22,7 @@ class LoginView(views.LoginView):
     template_name = "login.html"
     redirect_authenticated_user = True
 
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         self.counter = _counter(request)
         if _count(self.counter) >= FAILURES:
             return self._too_many()

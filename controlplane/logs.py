@@ -9,7 +9,7 @@ import time
 class OneLine(logging.Formatter):
     """`2026-01-31T12:00:00Z worker WARNING deployments.reconcile: text`; line breaks and control characters escaped."""
 
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
 
     def __init__(self, process: str) -> None:
         super().__init__(f"%(asctime)sZ {process} %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")

@@ -23,26 +23,26 @@ _env = Reader(os.environ)
 VAR_DIR = _env.path("VAR_DIR", BASE_DIR / "var")
 PLACES = Places(VAR_DIR, os.getuid())
 
-DEBUG = _env.bool("DEBUG", False)
-BIND = _env.str("BIND", "127.0.0.1")
-PORT = _env.int("PORT", 8000, 1, 65535)
+DEBUG = _env.flag("DEBUG", False)
+BIND = _env.text("BIND", "127.0.0.1")
+PORT = _env.number("PORT", 8000, 1, 65535)
 LAUNCHER = _env.one_of("LAUNCHER", "node", ("node", "stub"))
-PG_BIN = _env.str("PG_BIN")
+PG_BIN = _env.text("PG_BIN")
 DROP_ROOT = _env.one_of("DROP_ROOT", "auto", ("auto", "userns", "uid"))
-PROCESS = _env.str("PROCESS", "manage")
-KEYS_DIR = _env.str("KEYS_DIR")
+PROCESS = _env.text("PROCESS", "manage")
+KEYS_DIR = _env.text("KEYS_DIR")
 
-EMBEDDED_DATABASE = not _env.str("DATABASE_URL")
-EMBEDDED_BROKER = not _env.str("BROKER_URL")
+EMBEDDED_DATABASE = not _env.text("DATABASE_URL")
+EMBEDDED_BROKER = not _env.text("BROKER_URL")
 DATABASE_URL = _env.url("DATABASE_URL", PLACES.database_url, database.POSTGRES_SCHEMES)
 BROKER_URL = _env.url("BROKER_URL", PLACES.broker_url, database.BROKER_SCHEMES)
 CHANNEL_URL = _env.url("CHANNEL_URL", BROKER_URL, database.BROKER_SCHEMES)
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-ALLOWED_HOSTS = _env.list("ALLOWED_HOSTS", _LOOPBACK)
+ALLOWED_HOSTS = _env.words("ALLOWED_HOSTS", _LOOPBACK)
 # Addresses of reverse proxies whose X-Forwarded-For and X-Forwarded-Proto are believed; nobody's otherwise.
-TRUSTED_PROXIES = _env.list("TRUSTED_PROXIES")
-TRUSTED_ORIGINS = _env.list("TRUSTED_ORIGINS")
+TRUSTED_PROXIES = _env.words("TRUSTED_PROXIES")
+TRUSTED_ORIGINS = _env.words("TRUSTED_ORIGINS")
 for _origin in TRUSTED_ORIGINS:
     if urlsplit(_origin).scheme not in ("http", "https") or urlsplit(_origin).path:
         _env.refuse("TRUSTED_ORIGINS", f"{_origin!r} is no origin.", "Write it like https://panel.example.org.")
@@ -50,7 +50,7 @@ for _origin in TRUSTED_ORIGINS:
 
 def _secret(name: str, kept_in: Path, generate: Callable[[], str]) -> str:
     """The value from the environment, else from the file in VAR_DIR, which the supervisor makes at its first start."""
-    value = _env.str(name)
+    value = _env.text(name)
     if value or _env.is_refused(name):
         return value
     if PROCESS == "supervisor":
@@ -66,9 +66,9 @@ SECRET_KEY = _secret("SECRET_KEY", PLACES.secret_key, keys.secret_key)
 FIELD_KEYS = _secret("FIELD_KEYS", PLACES.field_keys, keys.field_key).replace(",", " ").split()
 
 LANGUAGE_CODE = _env.one_of("LANGUAGE_CODE", "en", ("en", "zh-hans"))
-SESSION_COOKIE_AGE = _env.int("SESSION_HOURS", 12, 1, 24 * 30) * 3600
+SESSION_COOKIE_AGE = _env.number("SESSION_HOURS", 12, 1, 24 * 30) * 3600
 LOG_LEVEL = _env.one_of("LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))
-WORKER_THREADS = _env.int("WORKER_THREADS", 8, 1, 256)
+WORKER_THREADS = _env.number("WORKER_THREADS", 8, 1, 256)
 _env.finish()
 
 # --- what follows from it --------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.urls import include, path
+from django.urls import URLPattern, include, path
 
 from controlplane import views
 from controlplane.api import api
@@ -17,4 +17,4 @@ urlpatterns = [
     path("api/v1/", api.urls),
     path("", include("deployments.urls")),
 ]
-websocket_urlpatterns: list = []
+websocket_urlpatterns: list[URLPattern] = []

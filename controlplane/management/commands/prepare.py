@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import redis
 from django.conf import settings
@@ -10,6 +10,7 @@ from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection, transaction
+from django.db.backends.postgresql.base import DatabaseWrapper
 from django.utils.module_loading import import_string
 from psycopg_pool import PoolTimeout
 
@@ -29,7 +30,7 @@ class Command(BaseCommand):
         collect_if_changed()
         self._first_admin()
         self._local_node()
-        connection.close_pool()
+        cast("DatabaseWrapper", connection).close_pool()
 
     def _ask_database(self) -> None:
         try:
