@@ -6,7 +6,7 @@ import threading
 import traceback
 
 from . import verbs
-from .errors import HelperError
+from .errors import HelperError, translated
 from .frames import ProtocolError, Reader, Writer
 
 
@@ -92,7 +92,7 @@ class Connection:
         except HelperError:
             raise
         except OSError as error:
-            raise verbs.translated(error) from error
+            raise translated(error) from error
         except Exception as error:
             detail = {"traceback": traceback.format_exc()[-4000:]}
             raise HelperError("INTERNAL", "%s: %s" % (type(error).__name__, error), detail=detail) from error

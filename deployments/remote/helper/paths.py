@@ -97,9 +97,14 @@ def mount_of(path):
     return best
 
 
+def is_shared(kind):
+    """Whether a file system of this type may be mounted by other machines too."""
+    return kind.startswith(_SHARED)
+
+
 def is_local(path):
     mount = mount_of(path)
-    return mount is not None and not mount[1].startswith(_SHARED)
+    return mount is not None and not is_shared(mount[1])
 
 
 def _candidates():

@@ -1,15 +1,12 @@
-"""The table of verbs, the session they share, and how errors of the operating system become typed ones."""
+"""The table of verbs, and the session that the requests of one connection share."""
 
-import errno
 import os
 import platform
 import socket
 import sys
 
-from . import SCHEMA, paths
+from . import SCHEMA, collect, facts, logs, model_folder, paths, procfs, reports, start, stop
 from .errors import HelperError
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Session:
@@ -18,6 +15,7 @@ class Session:
     def __init__(self, folder, bundle):
         self.folder = folder
         self.bundle = bundle
+        self.reporter = reports.Reporter(folder)
 
 
 def hello(args, bundle):
@@ -34,7 +32,7 @@ def hello(args, bundle):
         "uid": os.getuid(),
         "user": paths.user()[0],
         "hostname": socket.gethostname(),
-        "boot_id": paths.read_text("/proc/sys/kernel/random/boot_id"),
+        "boot_id": procfs.boot_id(),
         "machine_id": paths.machine_id(),
         "state_dir": folder.base,
         "noise_note": None,
@@ -42,15 +40,14 @@ def hello(args, bundle):
     return Session(folder, bundle), facts
 
 
-def translated(error):
-    """A typed error for a failed system call that no verb expected."""
-    where = error.filename or "a file"
-    if error.errno in _FULL:
-        remedy = "Free space (or quota) on that file system and try again."
-        return HelperError("DISK_FULL", "No space left while writing %s." % where, remedy)
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return HelperError("PERMISSION", "%s: permission denied for user %s." % (where, paths.user()[0]))
-    return HelperError("INTERNAL", "%s: %s" % (type(error).__name__, error))
-
-
-VERBS = {}
+VERBS = {
+    "collect": collect.collect,
+    "forget": stop.forget,
+    "logs": logs.logs,
+    "probe": facts.probe,
+    "read_model": model_folder.read_model,
+    "report": reports.report,
+    "start": start.start,
+    "stop": stop.stop,
+    "watch": reports.watch,
+}
