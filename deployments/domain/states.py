@@ -108,6 +108,7 @@ class Reason(StrEnum):
     """Why a state was entered. `retryable` says whether a new attempt can help."""
 
     APPLIED = "APPLIED"
+    ROLLED_UP = "ROLLED_UP"
     PLACED = "PLACED"
     LAUNCHED = "LAUNCHED"
     PROBE_PASSED = "PROBE_PASSED"

@@ -1,0 +1,128 @@
+"""Reading what a probe brought: raw facts of the helper into what pages show and placing needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from xml.etree import ElementTree
+
+from .specs import Accelerator
+
+MIB = 1024 * 1024
+# A CPU node is for trying things out; more ranks than this on one machine only get in each other's way.
+MAX_CPU_SLOTS = 8
+KEPT = (
+    "at", "hostname", "os", "kernel", "arch", "python", "cpu", "memory", "disks", "nics", "default_interface",
+    "ip_local_port_range", "listening", "shm", "limits", "clock", "login_shell", "home", "home_fs", "state_dir", "user",
+    "uid", "boot_id", "machine_id", "environment", "candidates", "detach", "tools",
+)  # fmt: skip
+# What nvidia-smi prints where it has nothing to say.
+SAYS_NOTHING = frozenset({"", "N/A", "[N/A]", "ERR!", "Insufficient Permissions", "[Insufficient Permissions]"})
+
+
+def read_facts(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts to keep of a probe's answer; `nvidia_smi` is reduced to driver, CUDA version and what went wrong."""
+    facts = {name: raw.get(name) for name in KEPT}
+    facts["gpu"] = gpu_facts(raw.get("nvidia_smi") or {})
+    return facts
+
+
+def gpu_facts(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Driver and CUDA version of an `nvidia-smi -q -x` answer, or why there are none."""
+    root = _parse(answer.get("xml"))
+    found = bool(answer.get("found"))
+    if root is None:
+        said = (answer.get("stderr") or answer.get("xml") or "").strip()
+        problem = "nvidia-smi did not answer in time" if answer.get("timed_out") else said[:500] if found else None
+        return {"found": found, "driver": None, "cuda": None, "problem": problem}
+    return {
+        "found": True,
+        "driver": _text(root, "driver_version"),
+        "cuda": _text(root, "cuda_version"),
+        "problem": None,
+    }
+
+
+def accelerators_of(raw: Mapping[str, Any], platform: str | None = None) -> tuple[Accelerator, ...]:
+    """The accelerators of a probe's answer, in PCI bus order; CPU slots where there is no GPU or `platform` says so."""
+    gpus = () if platform == "cpu" else read_gpus((raw.get("nvidia_smi") or {}).get("xml"))
+    return gpus or (() if platform == "cuda" else cpu_slots(raw))
+
+
+def read_gpus(xml: str | None) -> tuple[Accelerator, ...]:
+    """GPUs (or their MIG instances) in the output of `nvidia-smi -q -x`; a broken output has none."""
+    root = _parse(xml)
+    if root is None:
+        return ()
+    gpus = sorted(root.findall("gpu"), key=lambda gpu: gpu.get("id") or "")
+    slots: list[Accelerator] = []
+    for index, gpu in enumerate(gpus):
+        mig = _migs(gpu, index) if _text(gpu, "mig_mode/current_mig") == "Enabled" else ()
+        slots += mig or (_gpu(gpu, index),)
+    return tuple(slots)
+
+
+def _gpu(gpu: ElementTree.Element, index: int) -> Accelerator:
+    uuid = _text(gpu, "uuid") or gpu.get("id") or str(index)
+    name = _text(gpu, "product_name") or "NVIDIA GPU"
+    return Accelerator(uuid, index, name, _mib(_text(gpu, "fb_memory_usage/total")), "cuda", _capability(name))
+
+
+def _migs(gpu: ElementTree.Element, index: int) -> tuple[Accelerator, ...]:
+    name = _text(gpu, "product_name") or "NVIDIA GPU"
+    found = []
+    for device in gpu.findall("mig_devices/mig_device"):
+        uuid = _text(device, "uuid") or f"{_text(gpu, 'uuid')}/{_text(device, 'index')}"
+        memory = _mib(_text(device, "fb_memory_usage/total"))
+        found.append(Accelerator(uuid, index, f"{name} MIG", memory, "cuda", _capability(name), mig=True))
+    return tuple(found)
+
+
+# nvidia-smi's XML does not say the compute capability; NVIDIA's names do. Unknown names stay unknown.
+CAPABILITIES = (
+    (r"\b(B200|B100|GB200)\b", "10.0"),
+    (r"\b(H200|H100|H800|H20|GH200)\b", "9.0"),
+    (r"\b(L40S?|L4|L20|RTX (40\d\d|[456]000 Ada))\b", "8.9"),
+    (r"\b(RTX 50\d\d|RTX PRO)", "12.0"),
+    (r"\b(RTX 30\d\d|A40|A10G?|A16|A2|RTX A\d000)\b", "8.6"),
+    (r"\b(A100|A800|A30)\b", "8.0"),
+    (r"\b(T4|RTX 20\d\d|TITAN RTX|GTX 16\d\d)\b", "7.5"),
+    (r"\b(V100|TITAN V)\b", "7.0"),
+)
+
+
+def _capability(name: str) -> str | None:
+    return next((value for pattern, value in CAPABILITIES if re.search(pattern, name)), None)
+
+
+def cpu_slots(raw: Mapping[str, Any]) -> tuple[Accelerator, ...]:
+    """A CPU machine's slots: one per core up to eight, memory shared evenly."""
+    cores = int((raw.get("cpu") or {}).get("cores") or 1)
+    count = max(1, min(MAX_CPU_SLOTS, cores))
+    total = (raw.get("memory") or {}).get("total")
+    share = total // MIB // count if total else None
+    name = (raw.get("cpu") or {}).get("model") or "CPU"
+    return tuple(Accelerator(f"cpu-{i}", i, name[:100], share, "cpu") for i in range(count))
+
+
+def _parse(xml: str | None) -> ElementTree.Element | None:
+    # Entities have no place in nvidia-smi's output; a node that sends them wants to blow the parser up.
+    if not xml or "<nvidia_smi_log" not in xml or "<!ENTITY" in xml:
+        return None
+    # The document type names a file that is nowhere; nothing in it is needed.
+    text = re.sub(r"<!DOCTYPE[^>]*>", "", xml[xml.index("<") :])
+    try:
+        return ElementTree.fromstring(text)
+    except ElementTree.ParseError:
+        return None
+
+
+def _text(element: ElementTree.Element, path: str) -> str | None:
+    text = (element.findtext(path) or "").strip()
+    return None if text in SAYS_NOTHING else text
+
+
+def _mib(text: str | None) -> int | None:
+    match = re.match(r"(\d+) MiB", text or "")
+    return int(match.group(1)) if match else None

@@ -1,0 +1,40 @@
+"""Hash a model's files on nodes, to see whether they are the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deployments.jobs.shapes import Kind
+from deployments.models import Job, JobStep, Node
+from deployments.remote.launcher import StartRequest
+from deployments.reports import record_fingerprint
+
+
+def _request(job: Job, step: JobStep) -> StartRequest:
+    return StartRequest(
+        process=str(step.process),
+        replica=str(job.pk),
+        attempt=1,
+        role="job",
+        builtin={"name": "fingerprint", "args": {"path": job.args["path"]}},
+    )
+
+
+def _done(job: Job, node: Node, result: dict[str, Any]) -> str:
+    record_fingerprint(job.args["model"], node, result)
+    return f"{result.get('fingerprint', '')[:19]}, {result.get('files')} files, {result.get('bytes')} bytes"
+
+
+def _check(args: Mapping[str, Any]) -> dict[str, Any]:
+    return {"model": int(args["model"]), "path": str(args["path"])}
+
+
+KIND = Kind(
+    name="fingerprint_model",
+    role="operator",
+    title=lambda args: f"Hash {args['path']}",
+    check=_check,
+    request=_request,
+    done=_done,
+)

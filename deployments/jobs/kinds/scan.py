@@ -1,0 +1,37 @@
+"""Fetch the host keys that nodes and their jump hosts offer, without logging in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deployments.domain.policy import Policy
+from deployments.jobs.shapes import Kind
+from deployments.models import Job, JobStep, Node
+from deployments.remote import launcher
+from deployments.remote.launcher import NodeTarget, ScanResult
+from deployments.reports import record_failure, record_offers
+
+
+def _call(target: NodeTarget, job: Job, step: JobStep) -> ScanResult:
+    return launcher().scan(target)
+
+
+def _done(job: Job, node: Node, result: ScanResult) -> str:
+    record_offers(node, result.host.public, result.jump.public if result.jump else None)
+    return f"offers {result.host.fingerprint}"
+
+
+def _check(args: Mapping[str, Any]) -> dict[str, Any]:
+    return {}
+
+
+KIND = Kind(
+    name="scan",
+    role="admin",
+    title=lambda args: "Fetch host keys",
+    check=_check,
+    call=_call,
+    done=_done,
+    failed=lambda job, node, error: record_failure(node, error, Policy().report_ttl),
+)

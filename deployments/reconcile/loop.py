@@ -1,0 +1,180 @@
+"""One pass over one deployment."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+from django.db import IntegrityError
+from django.db.models import F, Q
+from django.utils import timezone
+
+from deployments.domain.plan import Collect, CreateReplica, Launch, MoveReplica, Place, Plan, Settle, Stop, plan
+from deployments.domain.policy import Policy
+from deployments.domain.specs import DeploymentView
+from deployments.domain.states import PROCESS_FINAL, Reason
+from deployments.leases import lease, still_mine
+from deployments.models import Deployment, Node, Process, Replica
+from deployments.remote import launcher
+from deployments.remote.launcher import RemoteError
+from deployments.reports import record as record_report
+from deployments.reports import record_failure
+from deployments.targets import target_of
+from deployments.transitions import move
+from deployments.transitions import record as record_transition
+
+from . import act
+from .load import load
+from .place import place_attempt
+
+log = logging.getLogger(__name__)
+
+# A report younger than this is good enough to act on when no observer keeps them fresh (s).
+FRESH_S = 1.0
+# After actions that changed rows the next step is there to be taken at once.
+ROWS = (Settle, CreateReplica, MoveReplica, Place)
+
+
+def due(limit: int = 200) -> list[int]:
+    """Deployments whose moment to look has come, the longest waiting first."""
+    rows = Deployment.objects.filter(Q(next_look_at__lte=timezone.now()), removed_at=None)
+    return list(rows.order_by(F("next_look_at").asc()).values_list("pk", flat=True)[:limit])
+
+
+def reconcile(deployment_id: int, policy: Policy | None = None) -> Plan | None:
+    """One step towards the wish; None when another reconciler holds the lease or the row is gone."""
+    policy = policy or Policy()
+    with lease(Deployment, deployment_id) as token:
+        deployment = Deployment.objects.select_related("model", "layout").filter(pk=deployment_id).first()
+        if token is None or deployment is None:
+            return None
+        look_at_nodes(deployment, policy)
+        view = load(deployment)
+        step = plan(view, timezone.now().timestamp(), policy)
+        _note_phases(view)
+        moved = not _write(deployment, step) or _act(deployment, step, policy, token)
+        _finish(deployment, step, token, again=moved or any(isinstance(a, ROWS) for a in step.actions))
+        return step
+
+
+def look_at_nodes(deployment: Deployment, policy: Policy) -> None:
+    """Ask the nodes of living processes for a report, where no observer has brought a fresh one."""
+    now = timezone.now()
+    stale = Q(heard_at__isnull=True) | Q(heard_at__lt=now - timedelta(seconds=FRESH_S))
+    unobserved = Q(observed_until__isnull=True) | Q(observed_until__lt=now)
+    live = Process.objects.filter(deployment=deployment).exclude(state__in=[s.value for s in PROCESS_FINAL])
+    nodes = Node.objects.filter(stale, unobserved, processes__in=live).distinct().select_related("key", "jump__key")
+    calls = [(node, target_of(node)) for node in nodes]
+    for (node, _), answer in zip(calls, act.side_by_side(_report, [target for _, target in calls]), strict=True):
+        if isinstance(answer, RemoteError):
+            record_failure(node, answer, policy.report_ttl)
+        else:
+            record_report(node, answer)
+
+
+def _report(target):
+    try:
+        return launcher().report(target)
+    except RemoteError as error:
+        return error
+
+
+def _note_phases(view: DeploymentView) -> None:
+    """Phase and progress are labels of STARTING; keeping them needs no transition."""
+    for replica in view.replicas:
+        for process in replica.processes:
+            seen = process.evidence
+            if seen is not None and seen.phase:
+                rows = Process.objects.filter(pk=process.id).exclude(phase=seen.phase, progress=seen.progress)
+                rows.update(phase=seen.phase, progress=seen.progress)
+
+
+def _write(deployment: Deployment, step: Plan) -> bool:
+    """Everything of a plan that is only rows. False = somebody else changed them first; look again."""
+    for action in step.actions:
+        if isinstance(action, Settle):
+            row = Process.objects.filter(pk=action.process_id, state=action.old).first()
+            if row is None or not move(row, action.verdict.state, action.verdict.reason, action.verdict.note):
+                return False
+        elif isinstance(action, CreateReplica):
+            _create(deployment, action)
+        elif isinstance(action, MoveReplica):
+            _move_replica(action)
+        elif isinstance(action, Place):
+            place_attempt(deployment, Replica.objects.get(pk=action.replica_id), action.attempt)
+    return True
+
+
+def _create(deployment: Deployment, action: CreateReplica) -> None:
+    try:
+        replica = Replica.objects.create(deployment=deployment, index=action.index, generation=action.generation)
+    except IntegrityError:
+        return
+    record_transition(
+        "replica",
+        replica.pk,
+        "",
+        replica.state,
+        Reason.APPLIED,
+        deployment_id=deployment.pk,
+        name=f"replica {action.index}",
+    )
+
+
+def _move_replica(action: MoveReplica) -> None:
+    columns = {
+        "failures": action.failures,
+        "next_attempt_at": _moment(action.next_attempt_at),
+        "ready_since": _moment(action.ready_since),
+        "retiring": action.retire,
+    }
+    replica = Replica.objects.filter(pk=action.replica_id, state=action.old).first()
+    if replica is None:
+        return
+    if action.old == action.new:
+        Replica.objects.filter(pk=replica.pk).update(**columns)
+    else:
+        move(replica, action.new, action.reason, action.note, **columns)
+
+
+def _moment(epoch: float | None) -> datetime | None:
+    return None if epoch is None else datetime.fromtimestamp(epoch, UTC)
+
+
+def _act(deployment: Deployment, step: Plan, policy: Policy, token: str) -> bool:
+    """Collect before stop, so that the evidence is kept before it is cleared away. True = a state changed."""
+    moved = False
+    for kinds in ((Collect,), (Launch, Stop)):
+        actions = [action for action in step.actions if isinstance(action, kinds)]
+        if kinds == (Collect,):
+            actions = [a for a in actions if Process.objects.filter(pk=a.process_id, black_box__isnull=True).exists()]
+        results = act.perform(act.prepare(deployment, actions))
+        if results and not still_mine(Deployment, deployment.pk, token):
+            log.warning(
+                "deployment %s: the lease ran out during the step; its results are looked for again", deployment.pk
+            )
+            return True
+        for call, result in results:
+            moved |= act.record(deployment, call, result, policy)
+    return moved
+
+
+def _finish(deployment: Deployment, step: Plan, token: str, *, again: bool) -> None:
+    """The deployment's own state and the next moment to look, if the lease is still ours."""
+    mine = Deployment.objects.filter(pk=deployment.pk, lease_token=token)
+    # A nudge during the pass set another moment; it must not be pushed away.
+    as_read = {"next_look_at": deployment.next_look_at} if deployment.next_look_at else {"next_look_at__isnull": True}
+    mine.filter(**as_read).update(next_look_at=timezone.now() if again else _moment(step.next_look_at))
+    if deployment.state == step.state:
+        return
+    now = timezone.now()
+    if mine.filter(state=deployment.state).update(state=step.state, state_at=now):
+        record_transition(
+            "deployment",
+            deployment.pk,
+            deployment.state,
+            step.state,
+            Reason.ROLLED_UP,
+            deployment_id=deployment.pk,
+            name=deployment.name,
+        )

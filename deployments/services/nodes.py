@@ -1,0 +1,279 @@
+"""Nodes: adding one or many, accepting their keys, changing and removing them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from deployments.domain.errors import Conflict, InvalidInput, NotFound
+from deployments.domain.states import PROCESS_FINAL, NodeIntent
+from deployments.models import JumpHost, Node, Process, SshKey
+from deployments.remote.ssh_files import host_key
+from deployments.services import jobs as job_services
+from deployments.services import naming
+from deployments.services.access import SYSTEM_ACTOR, Actor, Role, require
+from deployments.services.keys import get_key
+from deployments.transitions import record
+
+LOCAL_NAME = "local"
+# Changing one of these means another login: what was accepted or seen no longer holds.
+IDENTITY = ("address", "port")
+
+
+def list_nodes() -> list[Node]:
+    """All nodes with their accelerators, by name."""
+    return list(Node.objects.select_related("key", "jump").prefetch_related("accelerators").order_by("name"))
+
+
+def get_node(node_name: str) -> Node:
+    """The node called `node_name`."""
+    row = Node.objects.select_related("key", "jump__key").filter(name=node_name).first()
+    if row is None:
+        raise NotFound(f"There is no node {node_name!r}.", field="node")
+    return row
+
+
+def ensure_local_node() -> Node:
+    """This machine as node `local`, made at the first start and probed."""
+    node, created = Node.objects.get_or_create(
+        name=LOCAL_NAME, defaults={"kind": Node.Kind.LOCAL, "cluster_address": "127.0.0.1"}
+    )
+    if created:
+        record("node", node.pk, "", "ADDED", "APPLIED", "this machine", node_id=node.pk, name=node.name)
+    if not node.facts:
+        job_services.start_job(SYSTEM_ACTOR, kind="probe", nodes=[node])
+    return node
+
+
+def add_nodes(actor: Actor, items: Sequence[Mapping[str, Any]], *, scan: bool = True) -> list[Node]:
+    """Add one or many nodes, all or none, and begin to fetch their host keys.
+
+    Each item: name, address, port, user, key (name), jump ({address, port, user, key} or None) and the optional
+    fields of `change_node`.
+
+    Raises:
+        InvalidInput, NotFound, Conflict: The first bad item; the detail holds its place in the list.
+    """
+    require(actor, Role.admin, "add nodes")
+    nodes = []
+    with transaction.atomic():
+        for place, item in enumerate(items):
+            try:
+                nodes.append(_add(actor, item))
+            except (InvalidInput, NotFound, Conflict) as error:
+                error.detail["item"] = place
+                error.node = error.node or str(item.get("name", ""))
+                raise
+    if scan and nodes:
+        job_services.start_job(actor, kind="scan", nodes=nodes)
+    return nodes
+
+
+def _add(actor: Actor, item: Mapping[str, Any]) -> Node:
+    name = naming.name(str(item["name"]))
+    node = Node(name=name, kind=Node.Kind.SSH)
+    _apply(node, {"port": 22, "user": "root", **item})
+    if node.key is None:
+        raise InvalidInput("A node needs an SSH key.", remedy="Name one of the keys.", field="key")
+    try:
+        with transaction.atomic():
+            node.save()
+    except IntegrityError:
+        raise Conflict(f"There is a node {name!r} already.", remedy="Choose another name.", field="name") from None
+    record(
+        "node",
+        node.pk,
+        "",
+        "ADDED",
+        "APPLIED",
+        f"{node.user}@{node.address}",
+        actor=actor.name,
+        node_id=node.pk,
+        name=name,
+    )
+    return node
+
+
+def change_node(actor: Actor, node_name: str, changes: Mapping[str, Any]) -> Node:
+    """Change how a node is reached or used.
+
+    Fields: address, port, user, key, jump, interpreter, environment, cluster_address, interface, port_first,
+    port_last, env, cache_dir, platform. Another address or port forgets the accepted host key.
+    """
+    require(actor, Role.admin, "change nodes")
+    node = get_node(node_name)
+    before = [getattr(node, field) for field in IDENTITY]
+    _apply(node, changes)
+    if before != [getattr(node, field) for field in IDENTITY]:
+        node.host_key = node.offered_host_key = ""
+    settable = {"address", "port", "user", "key", "jump", "interpreter", "environment", "cluster_address", "interface",
+                "port_first", "port_last", "env", "cache_dir", "platform", "host_key", "offered_host_key"}  # fmt: skip
+    node.save(update_fields=sorted(settable))
+    fields = ", ".join(sorted(changes))
+    record("node", node.pk, "", "CHANGED", "APPLIED", fields, actor=actor.name, node_id=node.pk, name=node.name)
+    if node.kind == Node.Kind.LOCAL or node.host_key:
+        job_services.start_job(actor, kind="probe", nodes=[node])
+    else:
+        job_services.start_job(actor, kind="scan", nodes=[node])
+    return node
+
+
+def _apply(node: Node, values: Mapping[str, Any]) -> None:
+    """Check and set the fields that are present in `values`."""
+    checks = {
+        "address": naming.host,
+        "port": naming.port,
+        "user": naming.user,
+        "interpreter": lambda text: naming.path(text, "interpreter"),
+        "environment": lambda text: naming.path(text, "environment"),
+        "cluster_address": lambda text: naming.host(text, "cluster_address") if text else "",
+        "interface": naming.interface,
+        "cache_dir": lambda text: naming.path(text, "cache_dir"),
+        "port_first": lambda number: naming.port(number, "port_first"),
+        "port_last": lambda number: naming.port(number, "port_last"),
+        "env": lambda values: naming.env(values, may_run_code=True),
+        "platform": _platform,
+        "key": lambda text: get_key(text) if text else None,
+        "jump": lambda jump: _jump(jump, node.key) if jump else None,
+    }
+    for field, check in checks.items():
+        if values.get(field) is not None:
+            setattr(node, field, check(values[field]))
+    if node.port_first > node.port_last:
+        raise InvalidInput("The port range ends before it begins.", field="port_last")
+
+
+def _platform(text: str) -> str:
+    if text not in ("", "cuda", "cpu"):
+        raise InvalidInput(
+            f"{text!r} is not a platform.", remedy="Choose cuda or cpu, or leave it empty.", field="platform"
+        )
+    return text
+
+
+def _jump(values: Mapping[str, Any], fallback: SshKey | None) -> JumpHost:
+    key = get_key(values["key"]) if values.get("key") else fallback
+    if key is None:
+        raise InvalidInput("The jump host needs an SSH key.", field="jump.key")
+    jump, _ = JumpHost.objects.get_or_create(
+        address=naming.host(values["address"], "jump.address"),
+        port=naming.port(values.get("port") or 22, "jump.port"),
+        user=naming.user(values.get("user") or "root", "jump.user"),
+        defaults={"key": key},
+    )
+    if values.get("key") and jump.key_id != key.pk:
+        jump.key = key
+        jump.save(update_fields=["key"])
+    return jump
+
+
+def fingerprints(nodes: Sequence[Node] | None = None) -> list[dict[str, Any]]:
+    """One row per node: accepted and offered fingerprints of host and jump host, and whether somebody must decide."""
+    return [_fingerprint_row(node) for node in (list_nodes() if nodes is None else nodes) if node.kind == Node.Kind.SSH]
+
+
+def _fingerprint_row(node: Node) -> dict[str, Any]:
+    jump = node.jump
+    row = {
+        "node": node.name,
+        "address": f"{node.address}:{node.port}",
+        "accepted": _print(node.host_key),
+        "offered": _print(node.offered_host_key),
+        "jump": f"{jump.user}@{jump.address}:{jump.port}" if jump else None,
+        "jump_accepted": _print(jump.host_key) if jump else None,
+        "jump_offered": _print(jump.offered_host_key) if jump else None,
+    }
+    host_open = bool(node.offered_host_key) and node.offered_host_key != node.host_key
+    jump_open = bool(jump and jump.offered_host_key and jump.offered_host_key != jump.host_key)
+    row["changed"] = bool((host_open and node.host_key) or (jump_open and jump and jump.host_key))
+    row["undecided"] = host_open or jump_open
+    return row
+
+
+def _print(public: str) -> str | None:
+    return host_key(public).fingerprint if public else None
+
+
+def accept_host_keys(actor: Actor, accepts: Sequence[Mapping[str, str | None]]) -> list[Node]:
+    """Accept offered host keys: each item names a node and what a person compared, for host, jump host or both.
+
+    Raises:
+        Conflict: What is offered now is not what was compared.
+    """
+    require(actor, Role.admin, "accept host keys")
+    nodes = []
+    with transaction.atomic():
+        for item in accepts:
+            node = get_node(str(item["node"]))
+            if item.get("jump_fingerprint") and node.jump is not None:
+                _accept(actor, node, node.jump, str(item["jump_fingerprint"]))
+            if item.get("fingerprint"):
+                _accept(actor, node, node, str(item["fingerprint"]))
+            nodes.append(node)
+    ready = [node for node in nodes if node.host_key and (node.jump is None or node.jump.host_key)]
+    if ready:
+        job_services.start_job(actor, kind="probe", nodes=ready)
+    blind = [node for node in nodes if node not in ready]
+    if blind:
+        job_services.start_job(actor, kind="scan", nodes=blind)
+    return nodes
+
+
+def _accept(actor: Actor, node: Node, row: Node | JumpHost, fingerprint: str) -> None:
+    offered = row.offered_host_key or row.host_key
+    if not offered or host_key(offered).fingerprint != fingerprint:
+        raise Conflict(
+            f"{node.name} now offers {_print(offered) or 'nothing yet'}, not {fingerprint}.",
+            remedy="Look at the fingerprint again and compare it with the machine's own.",
+            node=node.name,
+        )
+    row.host_key = offered
+    row.save(update_fields=["host_key"])
+    what = "host key" if isinstance(row, Node) else "jump host key"
+    record(
+        "node",
+        node.pk,
+        "",
+        "ACCEPTED",
+        "APPLIED",
+        f"{what} {fingerprint}",
+        actor=actor.name,
+        node_id=node.pk,
+        name=node.name,
+    )
+
+
+def set_intent(actor: Actor, node_name: str, intent: str) -> Node:
+    """Cordon a node (nothing new is placed on it) or make it active again."""
+    require(actor, Role.operator, "cordon nodes")
+    if intent not in (NodeIntent.ACTIVE, NodeIntent.CORDONED):
+        raise InvalidInput(f"{intent!r} is not an intent.", remedy="Choose ACTIVE or CORDONED.", field="intent")
+    node = get_node(node_name)
+    if node.intent != intent:
+        old, node.intent = node.intent, intent
+        node.save(update_fields=["intent"])
+        record("node", node.pk, old, intent, "APPLIED", actor=actor.name, node_id=node.pk, name=node.name)
+    return node
+
+
+def remove_node(actor: Actor, node_name: str) -> None:
+    """Forget a node on which nothing of ours is left.
+
+    Raises:
+        Conflict: Processes that are not proven gone are still on it.
+    """
+    require(actor, Role.admin, "remove nodes")
+    node = get_node(node_name)
+    live = Process.objects.filter(node=node).exclude(state__in=[state.value for state in PROCESS_FINAL]).count()
+    if live:
+        raise Conflict(
+            f"{live} of our processes on {node_name} are not proven gone.",
+            remedy="Stop their deployments first.",
+            node=node_name,
+        )
+    with transaction.atomic():
+        Process.objects.filter(node=node).delete()
+        node.delete()
+    record("node", node_name, "", "REMOVED", "APPLIED", actor=actor.name, name=node_name)

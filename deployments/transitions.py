@@ -1,0 +1,183 @@
+"""Taking an edge: compare-and-set, one Transition row, published on commit. Nothing else changes a state."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
+from django.db import models, transaction
+from django.utils import timezone
+
+from deployments.domain.errors import IllegalTransition
+from deployments.domain.states import (
+    JOB_EDGES,
+    PROCESS_EDGES,
+    PROCESS_FINAL,
+    REPLICA_EDGES,
+    JobState,
+    ProcessState,
+    Reason,
+    ReplicaState,
+    may_move,
+)
+from deployments.models import AcceleratorClaim, Deployment, Job, Node, PortClaim, Process, Replica, Transition
+
+log = logging.getLogger(__name__)
+
+EVENTS_GROUP = "events"
+SYSTEM = "pilothouse"
+
+
+def move(
+    row: Process | Replica | Job,
+    new: ProcessState | ReplicaState | JobState,
+    reason: Reason,
+    note: str = "",
+    *,
+    actor: str = SYSTEM,
+    evidence: dict[str, Any] | None = None,
+    **columns: Any,
+) -> bool:
+    """Move `row` from the state it was read in to `new`, setting further `columns` in the same update.
+
+    Returns:
+        False when somebody else moved it first (nothing is written); True otherwise, with `row` brought up to date.
+
+    Raises:
+        IllegalTransition: The table has no such edge.
+    """
+    kind, edges = _table(row)
+    old = type(new)(row.state)
+    if not may_move(edges, old, new):
+        raise IllegalTransition(f"{kind} {row.pk} cannot go from {old} to {new}.")
+    values = {"state": new, "note": note, **_reason(row, reason), **_times(row, new), **columns}
+    with transaction.atomic():
+        touched = type(row).objects.filter(pk=row.pk, state=old).update(**values)
+        if not touched:
+            return False
+        for name, value in values.items():
+            setattr(row, name, value)
+        if isinstance(row, Process) and new in PROCESS_FINAL:
+            _release(row)
+        _remember(row, kind, old, new, reason, note, actor, evidence or {})
+    return True
+
+
+def _table(row: models.Model) -> tuple[str, dict]:
+    if isinstance(row, Process):
+        return "process", PROCESS_EDGES
+    if isinstance(row, Replica):
+        return "replica", REPLICA_EDGES
+    return "job", JOB_EDGES
+
+
+def _reason(row: models.Model, reason: Reason) -> dict[str, Any]:
+    return {} if isinstance(row, Job) else {"reason": reason}
+
+
+def _times(row: models.Model, new: str) -> dict[str, Any]:
+    now = timezone.now()
+    if isinstance(row, Job):
+        return {"finished_at": now} if new in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED) else {}
+    times: dict[str, Any] = {"since": now}
+    if isinstance(row, Process) and new in PROCESS_FINAL:
+        times["ended_at"] = now
+    if isinstance(row, Process) and new == ProcessState.READY and row.ready_at is None:
+        times["ready_at"] = now
+    return times
+
+
+def _release(process: Process) -> None:
+    """A proven end gives back what was claimed."""
+    now = timezone.now()
+    for claims in (AcceleratorClaim, PortClaim):
+        claims.objects.filter(process=process, released_at__isnull=True).update(released_at=now)
+
+
+def _remember(
+    row: models.Model, kind: str, old: str, new: str, reason: Reason, note: str, actor: str, evidence: dict[str, Any]
+) -> None:
+    links: dict[str, Any] = {}
+    name = ""
+    if isinstance(row, Process):
+        links = {"deployment_id": row.deployment_id, "node_id": row.node_id}
+        name = f"{row.role} {row.rank}"
+    elif isinstance(row, Replica):
+        links = {"deployment_id": row.deployment_id}
+        name = f"replica {row.index}"
+    elif isinstance(row, Job):
+        links = {"job_id": row.pk}
+        name = row.title
+    record(kind, row.pk, old, new, reason, note, actor=actor, evidence=evidence, name=name, **links)
+
+
+def record(
+    subject: str,
+    subject_id: Any,
+    old: str,
+    new: str,
+    reason: Reason | str,
+    note: str = "",
+    *,
+    actor: str = SYSTEM,
+    evidence: dict[str, Any] | None = None,
+    name: str = "",
+    **links: Any,
+) -> Transition:
+    """Write one Transition row and tell listeners once it is committed."""
+    row = Transition.objects.create(
+        subject=subject,
+        subject_id=str(subject_id),
+        name=name,
+        old=old,
+        new=new,
+        reason=reason,
+        note=note,
+        actor=actor,
+        evidence=evidence or {},
+        **links,
+    )
+    transaction.on_commit(lambda: publish(row.pk))
+    return row
+
+
+def publish(transition_id: int) -> None:
+    """Ring the listeners' bell. They read the rows themselves, so a lost message only delays them."""
+    layer = get_channel_layer()
+    if layer is None:
+        return
+    try:
+        async_to_sync(layer.group_send)(EVENTS_GROUP, {"type": "transition", "id": transition_id})
+    except Exception as error:  # the broker's absence must not undo or delay what has happened
+        log.warning("event %s not announced: %s", transition_id, error)
+
+
+def nudge(deployment: Deployment) -> None:
+    """Ask for a reconcile soon, once what was written is committed."""
+    Deployment.objects.filter(pk=deployment.pk).update(next_look_at=timezone.now())
+    transaction.on_commit(lambda: _ring("deployments.reconcile", deployment.pk))
+
+
+def nudge_job(job: Job) -> None:
+    """Ask for a job to be advanced soon."""
+    Job.objects.filter(pk=job.pk).update(next_look_at=timezone.now())
+    transaction.on_commit(lambda: _ring("deployments.advance_job", str(job.pk)))
+
+
+def ring_node(node: Node) -> None:
+    """Wake the reconciler of every deployment with living processes on a node."""
+    live = Process.objects.filter(node=node).exclude(state__in=[state.value for state in PROCESS_FINAL])
+    for pk in set(live.values_list("deployment_id", flat=True)):
+        Deployment.objects.filter(pk=pk).update(next_look_at=timezone.now())
+        _ring("deployments.reconcile", pk)
+
+
+def _ring(task: str, *args: Any) -> None:
+    from celery import current_app
+
+    try:
+        current_app.send_task(task, args=args, retry=False, ignore_result=True, expires=30)
+    except Exception as error:  # the beat looks at everything due anyway
+        log.warning("%s%s not announced: %s", task, args, error)
