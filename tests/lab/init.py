@@ -96,6 +96,14 @@ def bind_shared(descriptor, path):
     os.close(descriptor)
 
 
+def forget_owner():
+    """Signals as a machine's first process has them: a lab started in the background hands down an ignored Ctrl-C."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    os.umask(0o022)
+
+
 def configure_network(lines):
     with open("/proc/sys/net/ipv4/ip_forward", "w") as switch:
         switch.write("0")
@@ -208,6 +216,7 @@ def main():
     server = Server(config["sshd"])
     try:
         os.setsid()
+        forget_owner()
         socket.sethostname(config["name"])
         build(config)
     except Exception as error:

@@ -61,8 +61,11 @@ class Namespace:
     def tell(self, verb: str, **arguments: Any) -> None:
         """Send a command without waiting; `wait_for(verb)` takes its answer."""
         assert self._outer.stdin is not None
-        self._outer.stdin.write(json.dumps({"do": verb, **arguments}).encode() + b"\n")
-        self._outer.stdin.flush()
+        try:
+            self._outer.stdin.write(json.dumps({"do": verb, **arguments}).encode() + b"\n")
+            self._outer.stdin.flush()
+        except BrokenPipeError:
+            raise LabError(f"{self.folder}: PID 1 ended") from None
 
     def ask(self, verb: str, **arguments: Any) -> None:
         self.tell(verb, **arguments)

@@ -163,6 +163,10 @@ class Network:
         if done.returncode != 0:
             raise RuntimeError(f"tc: {done.stderr.strip()}")
 
+    def shape_of(self, place: Place) -> str:
+        """What tc shows for the host's link."""
+        return in_network(self.switch_pid, "tc", "qdisc", "show", "dev", place.port).stdout
+
 
 def in_network(pid: int, *argv: str, text: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run a program of the machine inside the network namespace of `pid`."""
