@@ -154,9 +154,10 @@ def _weights(files: list[dict[str, Any]]) -> int | None:
     return sum(sizes) or None
 
 
-def record_offers(node: Node, host: str, jump: str | None) -> None:
+def record_offers(node: Node, host: str | None, jump: str | None) -> None:
     """Keep the host keys that a scan was shown. Accepting them is a person's."""
-    Node.objects.filter(pk=node.pk).update(offered_host_key=host)
+    if host:
+        Node.objects.filter(pk=node.pk).update(offered_host_key=host)
     if jump and node.jump is not None:
         type(node.jump).objects.filter(pk=node.jump.pk).update(offered_host_key=jump)
 

@@ -38,9 +38,12 @@ def move(
     *,
     actor: str = SYSTEM,
     evidence: dict[str, Any] | None = None,
+    where: models.QuerySet | None = None,
     **columns: Any,
 ) -> bool:
     """Move `row` from the state it was read in to `new`, setting further `columns` in the same update.
+
+    `where` narrows what else must still be true of the row.
 
     Returns:
         False when somebody else moved it first (nothing is written); True otherwise, with `row` brought up to date.
@@ -54,7 +57,8 @@ def move(
         raise IllegalTransition(f"{kind} {row.pk} cannot go from {old} to {new}.")
     values = {"state": new, "note": note, **_reason(row, reason), **_times(row, new), **columns}
     with transaction.atomic():
-        touched = type(row).objects.filter(pk=row.pk, state=old).update(**values)
+        rows = type(row).objects.all() if where is None else where
+        touched = rows.filter(pk=row.pk, state=old).update(**values)
         if not touched:
             return False
         for name, value in values.items():

@@ -52,7 +52,7 @@ class Call:
     first: bool = True
 
 
-def prepare(deployment: Deployment, actions: Sequence[Launch | Stop | Collect]) -> list[Call]:
+def prepare(deployment: Deployment, actions: Sequence[Launch | Stop | Collect], policy: Policy) -> list[Call]:
     """Write down that each launch is about to be asked for, then gather what the calls need."""
     rows = {
         str(row.pk): row
@@ -64,12 +64,18 @@ def prepare(deployment: Deployment, actions: Sequence[Launch | Stop | Collect]) 
     for action in actions:
         process = rows[action.process_id]
         first = process.launch_requested_at is None
-        if isinstance(action, Launch):
-            pending = Process.objects.filter(pk=process.pk, state=ProcessState.PENDING)
-            if first and not pending.update(launch_requested_at=timezone.now()):
-                continue
+        if isinstance(action, Launch) and first and not _request_launch(process, policy):
+            continue
         calls.append(Call(action, process, target_of(process.node), _request(deployment, process, action), first))
     return calls
+
+
+def _request_launch(process: Process, policy: Policy) -> bool:
+    """Write down that a launch is asked for and by when it must have come to something. False = no longer PENDING."""
+    now = timezone.now()
+    deadline = process.deadline or now + timedelta(seconds=policy.launch_deadline)
+    pending = Process.objects.filter(pk=process.pk, state=ProcessState.PENDING)
+    return bool(pending.update(launch_requested_at=now, deadline=deadline))
 
 
 def _request(
@@ -149,12 +155,19 @@ def _record_launch(deployment: Deployment, call: Call, result: Started | RemoteE
             launch_boot_id=result.boot_id,
             error=None,
         )
-    Process.objects.filter(pk=process.pk).update(error=result.as_dict(), note=result.message)
+    error = result.as_dict()
+    pending = Process.objects.filter(pk=process.pk, state=ProcessState.PENDING)
+    pending.update(error=error, note=result.message)
     refused = isinstance(result, HelperFailed) and result.code in DEFINITE
-    if not refused and (result.retryable or not call.first):
+    if not refused and not (call.first and not result.sent and not result.retryable):
+        if call.first and not result.sent:
+            # Nothing left the panel, so there is nothing that a stop would have to prove.
+            pending.update(launch_requested_at=None)
         return False
     reason = REASONS.get(result.code, Reason.EXEC_FAILED)
-    return move(process, ProcessState.FAILED, reason, result.message, evidence=result.as_dict(), error=result.as_dict())
+    # An earlier request may still be under way: then only a stop proves anything.
+    end = ProcessState.FAILED if call.first else ProcessState.STOPPING
+    return move(process, end, reason, result.message, evidence=error, error=error)
 
 
 def _record_stop(call: Call, action: Stop, result: StopProof | RemoteError) -> bool:

@@ -71,6 +71,7 @@ def _process(row: Process) -> ProcessView:
         evidence=evidence_of(node.report, str(row.pk), probe.get("model")) if node.report else None,
         heard_at=_epoch(node.heard_at),
         stop_grace=row.spec.get("stop_grace"),
+        served=row.ready_at is not None,
     )
 
 

@@ -52,7 +52,7 @@ def reconcile(deployment_id: int, policy: Policy | None = None) -> Plan | None:
         view = load(deployment)
         step = plan(view, timezone.now().timestamp(), policy)
         _note_phases(view)
-        moved = not _write(deployment, step) or _act(deployment, step, policy, token)
+        moved = not _write(deployment, step, token) or _act(deployment, step, policy, token)
         _finish(deployment, step, token, again=moved or any(isinstance(a, ROWS) for a in step.actions))
         return step
 
@@ -89,20 +89,33 @@ def _note_phases(view: DeploymentView) -> None:
                 rows.update(phase=seen.phase, progress=seen.progress)
 
 
-def _write(deployment: Deployment, step: Plan) -> bool:
+def _write(deployment: Deployment, step: Plan, token: str) -> bool:
     """Everything of a plan that is only rows. False = somebody else changed them first; look again."""
     for action in step.actions:
         if isinstance(action, Settle):
-            row = Process.objects.filter(pk=action.process_id, state=action.old).first()
-            if row is None or not move(row, action.verdict.state, action.verdict.reason, action.verdict.note):
+            if not _settle(action):
                 return False
         elif isinstance(action, CreateReplica):
             _create(deployment, action)
         elif isinstance(action, MoveReplica):
             _move_replica(action)
         elif isinstance(action, Place):
-            place_attempt(deployment, Replica.objects.get(pk=action.replica_id), action.attempt)
+            place_attempt(deployment, action.replica_id, action.attempt, token)
     return True
+
+
+def _settle(action: Settle) -> bool:
+    verdict = action.verdict
+    rows = Process.objects.filter(pk=action.process_id, state=action.old)
+    if action.never_requested:
+        rows = rows.filter(launch_requested_at=None)
+    row = rows.first()
+    if row is None:
+        return False
+    columns = {"deadline": _moment(action.deadline)}
+    if action.boot_id:
+        columns["launch_boot_id"] = action.boot_id
+    return move(row, verdict.state, verdict.reason, verdict.note, where=rows, **columns)
 
 
 def _create(deployment: Deployment, action: CreateReplica) -> None:
@@ -148,7 +161,7 @@ def _act(deployment: Deployment, step: Plan, policy: Policy, token: str) -> bool
         actions = [action for action in step.actions if isinstance(action, kinds)]
         if kinds == (Collect,):
             actions = [a for a in actions if Process.objects.filter(pk=a.process_id, black_box__isnull=True).exists()]
-        results = act.perform(act.prepare(deployment, actions))
+        results = act.perform(act.prepare(deployment, actions, policy))
         if results and not still_mine(Deployment, deployment.pk, token):
             log.warning(
                 "deployment %s: the lease ran out during the step; its results are looked for again", deployment.pk

@@ -61,12 +61,20 @@ def render_on(deployment: Deployment, views, assignments) -> tuple[ProcessSpec, 
     )
 
 
-def place_attempt(deployment: Deployment, replica: Replica, attempt: int) -> None:
-    """Give a replica its seats for `attempt`, or write down why there are none and when to look again."""
+def place_attempt(deployment: Deployment, replica_id: str, attempt: int, token: str) -> None:
+    """Give a replica its seats for `attempt`, or write down why there are none and when to look again.
+
+    Does nothing when the lease `token` or the replica's attempt is no longer the one that was planned for.
+    """
+    replica = Replica.objects.get(pk=replica_id)
     try:
         with transaction.atomic():
             # Placing is one at a time: the fleet that was looked at is the fleet that is claimed.
             list(Node.objects.select_for_update().order_by("pk").values_list("pk"))
+            replica = Replica.objects.select_for_update().get(pk=replica_id)
+            ours = Deployment.objects.filter(pk=deployment.pk, lease_token=token).exists()
+            if not ours or replica.attempt != attempt - 1 or replica.state == ReplicaState.STOPPED:
+                return
             wanted = list(deployment.nodes.values_list("pk", flat=True))
             _write(deployment, replica, attempt, specs_for(deployment, wanted))
     except IntegrityError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import hashlib
 import os
 import threading
@@ -63,6 +64,13 @@ class Opener:
         self._jumps.close()
 
 
+def _unsent(error: RemoteError) -> RemoteError:
+    """The same error, saying that nothing was asked. A copy: callers that wait for one opening share its error."""
+    mine = copy.copy(error)
+    mine.sent = False
+    return mine
+
+
 class _Slot:
     """The connection of one node: being opened, or open."""
 
@@ -112,7 +120,10 @@ class _Owner:
             raise TimedOut(f"No answer within {deadline_s:g} s.") from None
 
     async def call(self, target: NodeTarget, verb: str, args: dict[str, Any], timeout: float) -> Any:
-        channel, kept = await self._channel(target)
+        try:
+            channel, kept = await self._channel(target)
+        except RemoteError as error:
+            raise _unsent(error) from None
         try:
             return await self._ask(channel, verb, args, timeout)
         except ChannelEnded:

@@ -14,10 +14,14 @@ from deployments.domain.errors import PilothouseError
 
 
 class RemoteError(PilothouseError):
-    """Something between the panel and a node's answer went wrong."""
+    """Something between the panel and a node's answer went wrong.
+
+    `sent` is False when it is certain that the node was not even asked.
+    """
 
     code = "REMOTE_ERROR"
     retryable = True
+    sent = True
 
 
 class Unreachable(RemoteError):

@@ -18,7 +18,9 @@ def _call(target: NodeTarget, job: Job, step: JobStep) -> ScanResult:
 
 
 def _done(job: Job, node: Node, result: ScanResult) -> str:
-    record_offers(node, result.host.public, result.jump.public if result.jump else None)
+    record_offers(node, result.host and result.host.public, result.jump and result.jump.public)
+    if result.host is None:
+        return "the jump host's key must be accepted first"
     return f"offers {result.host.fingerprint}"
 
 
