@@ -89,8 +89,8 @@ def _lost(process: ProcessView, evidence: ProcessEvidence, policy: Policy) -> Ve
     """The node does not know the process; believed only when no report made before the start can still be under way."""
     if process.heard_at is None or process.heard_at < process.since + policy.report_ttl:
         return None
-    note = "the node no longer knows it; what is left is stopped with proof"
-    return _rebooted(process, evidence) or Verdict(P.STOPPING, Reason.EXITED, note)
+    reason = Reason.NODE_LOST if _rebooted(process, evidence) else Reason.EXITED
+    return Verdict(P.STOPPING, reason, "the node no longer knows it; what is left is stopped with proof")
 
 
 def _ended(process: ProcessView, evidence: ProcessEvidence) -> Verdict | None:
