@@ -61,7 +61,7 @@ def install_steps(args: Mapping[str, Any], *, python: str) -> tuple[tuple[str, .
     """The programs to run one after another; each may be run again after a failure."""
     path = args["path"]
     inside = f"{path}/bin/python"
-    pip = (inside, "-m", "pip", "install")
+    pip: tuple[str, ...] = (inside, "-m", "pip", "install")
     if args.get("find_links"):
         pip = (*pip, "--no-index", "--find-links", args["find_links"])
     make = (python, "-m", "venv", path)

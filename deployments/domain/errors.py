@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class PilothouseError(Exception):
     """Base of all typed errors: a stable `code`, a message, a remedy, and where it happened.
@@ -25,7 +27,7 @@ class PilothouseError(Exception):
         remedy: str | None = None,
         field: str | None = None,
         node: str | None = None,
-        detail: dict | None = None,
+        detail: dict[str, Any] | None = None,
         code: str | None = None,
     ) -> None:
         super().__init__(message)
@@ -37,7 +39,7 @@ class PilothouseError(Exception):
         if code is not None:
             self.code = code
 
-    def as_dict(self) -> dict:
+    def as_dict(self) -> dict[str, Any]:
         """The error as the API and the pages show it."""
         return {
             "code": self.code,

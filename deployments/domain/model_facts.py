@@ -14,7 +14,8 @@ def read_config(path: str, config: Mapping[str, Any], weight_bytes: int | None =
         config: The parsed `config.json`.
         weight_bytes: Size of the weight files, if known.
     """
-    text = config.get("text_config") if isinstance(config.get("text_config"), Mapping) else config
+    nested = config.get("text_config")
+    text: Mapping[str, Any] = nested if isinstance(nested, Mapping) else config
     architectures = config.get("architectures") or [None]
     quantization = config.get("quantization_config") or text.get("quantization_config") or {}
     heads = _number(text, "num_attention_heads", "n_head")

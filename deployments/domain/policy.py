@@ -41,4 +41,4 @@ class Policy:
 
     def backoff(self, failures: int) -> float:
         """Delay before the next attempt after `failures` failures in a row (1 or more)."""
-        return min(self.backoff_cap, self.backoff_base * 2 ** max(0, failures - 1))
+        return min(self.backoff_cap, self.backoff_base * 2.0 ** max(0, failures - 1))

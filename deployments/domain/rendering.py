@@ -12,7 +12,8 @@ API_KEY_ENV = "VLLM_API_KEY"
 
 def platform_of(name: str) -> Platform:
     """The platform plug-in called `name`."""
-    return discover(platforms, "PLATFORM", "name")[name]
+    plugin: Platform = discover(platforms, "PLATFORM", "name")[name]
+    return plugin
 
 
 def engine_argv(context: RenderContext, seat: Assignment, layout_args: tuple[str, ...]) -> tuple[str, ...]:

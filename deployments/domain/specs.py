@@ -123,7 +123,7 @@ class Probe:
     model: str | None = None
     api_key_env: str | None = None
 
-    def as_dict(self) -> dict:
+    def as_dict(self) -> dict[str, str | None]:
         return {"kind": self.kind, "base_url": self.base_url, "model": self.model, "api_key_env": self.api_key_env}
 
 

@@ -5,8 +5,9 @@ The drawing is in ARCHITECTURE.md; `deployments.transitions.move` is the only fu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import Any
 
 
 class ProcessState(StrEnum):
@@ -167,7 +168,7 @@ NO_RETRY = frozenset(
 )
 
 
-def may_move(edges: dict, old: StrEnum, new: StrEnum) -> bool:
+def may_move(edges: Mapping[Any, frozenset[Any]], old: StrEnum, new: StrEnum) -> bool:
     """Whether the table `edges` has an edge from `old` to `new`."""
     return new in edges[old]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.db import IntegrityError
 from django.db.models import F, Q
@@ -112,7 +113,7 @@ def _settle(action: Settle) -> bool:
     row = rows.first()
     if row is None:
         return False
-    columns = {"deadline": _moment(action.deadline)}
+    columns: dict[str, Any] = {"deadline": _moment(action.deadline)}
     if action.boot_id:
         columns["launch_boot_id"] = action.boot_id
     return move(row, verdict.state, verdict.reason, verdict.note, where=rows, **columns)
@@ -135,7 +136,7 @@ def _create(deployment: Deployment, action: CreateReplica) -> None:
 
 
 def _move_replica(action: MoveReplica) -> None:
-    columns = {
+    columns: dict[str, Any] = {
         "failures": action.failures,
         "next_attempt_at": _moment(action.next_attempt_at),
         "ready_since": _moment(action.ready_since),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
+from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -84,7 +85,7 @@ def place_attempt(deployment: Deployment, replica_id: str, attempt: int, token: 
 
 
 def _write(deployment: Deployment, replica: Replica, attempt: int, specs: tuple[ProcessSpec, ...]) -> None:
-    values = {"attempt": attempt, "next_attempt_at": None}
+    values: dict[str, Any] = {"attempt": attempt, "next_attempt_at": None}
     if replica.state != ReplicaState.PENDING:
         note = f"attempt {attempt} has its seats"
         if not move(replica, ReplicaState.PENDING, Reason.PLACED, note, **values):

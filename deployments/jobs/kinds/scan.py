@@ -18,7 +18,7 @@ def _call(target: NodeTarget, job: Job, step: JobStep) -> ScanResult:
 
 
 def _done(job: Job, node: Node, result: ScanResult) -> str:
-    record_offers(node, result.host and result.host.public, result.jump and result.jump.public)
+    record_offers(node, result.host.public if result.host else None, result.jump.public if result.jump else None)
     if result.host is None:
         return "the jump host's key must be accepted first"
     return f"offers {result.host.fingerprint}"

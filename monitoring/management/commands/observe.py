@@ -1,0 +1,27 @@
+"""`manage.py observe`: watch the nodes until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from monitoring.observer import Observer
+
+
+class Command(BaseCommand):
+    help = "Watches all nodes and writes down what they say, until SIGTERM or Ctrl-C."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        asyncio.run(_observe())
+
+
+async def _observe() -> None:
+    task = asyncio.ensure_future(Observer().run())
+    for name in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(name, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
