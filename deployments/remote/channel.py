@@ -263,7 +263,9 @@ class Channel:
 
     def _finish(self, pending: _Pending) -> None:
         self._pending.pop(pending.number, None)
-        if not pending.reply.done() and self.ended is None:
+        # Giving up on an awaited reply cancels the future; only an answered one is not worth a word to the helper.
+        answered = pending.reply.done() and not pending.reply.cancelled()
+        if not answered and self.ended is None:
             self._last_number += 1
             message = {"id": self._last_number, "verb": "cancel", "args": {"id": pending.number}}
             with contextlib.suppress(Exception):

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from . import local, ssh
@@ -107,12 +107,11 @@ class _Owner:
         self.loop.run_forever()
         self.loop.close()
 
-    def run(self, work: Coroutine[Any, Any, Result], deadline_s: float) -> Result:
+    def run(self, work: Callable[[], Coroutine[Any, Any, Result]], deadline_s: float) -> Result:
         """Runs `work` on the loop and waits for it in the calling thread."""
         if threading.current_thread() is self._thread:
-            work.close()
             raise RuntimeError("A connection's own thread must not wait for itself.")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        future = asyncio.run_coroutine_threadsafe(work(), self.loop)
         try:
             return future.result(deadline_s + _THREAD_GRACE_S)
         except TimeoutError:
@@ -173,7 +172,7 @@ class _Owner:
 
     def stop(self) -> None:
         with contextlib.suppress(RemoteError):
-            self.run(self.close_all(), CLOSE_DEADLINE_S)
+            self.run(self.close_all, CLOSE_DEADLINE_S)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(CLOSE_DEADLINE_S)
 
@@ -198,12 +197,20 @@ class Connections:
         Raises:
             RemoteError: With the node's name.
         """
-        limit = timeout + OPEN_DEADLINE_S
-        return self._get().run(_within(limit, target, self._get().call(target, verb, args, timeout)), limit)
+        limit, owner = timeout + OPEN_DEADLINE_S, self._get()
+
+        async def ask() -> Any:
+            return await _within(limit, target, owner.call(target, verb, args, timeout))
+
+        return owner.run(ask, limit)
 
     def scan(self, target: NodeTarget) -> ScanResult:
         """The host keys on offer, over connections of its own."""
-        return self._get().run(_within(OPEN_DEADLINE_S, target, ssh.scan(target)), OPEN_DEADLINE_S)
+
+        async def look() -> ScanResult:
+            return await _within(OPEN_DEADLINE_S, target, ssh.scan(target))
+
+        return self._get().run(look, OPEN_DEADLINE_S)
 
     def close(self) -> None:
         """Closes every connection and ends the thread; the next call starts anew."""

@@ -182,8 +182,8 @@ class Launcher(Protocol):
 
     def scan(self, target: NodeTarget) -> ScanResult: ...
 
-    def probe(self, target: NodeTarget, environment: str | None) -> dict[str, Any]:
-        """Raw facts of the machine and of the engine environment (a folder, or None to look for one)."""
+    def probe(self, target: NodeTarget, environment: str | None, paths: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Raw facts of the machine, of the engine environment (a folder, or None to look for one), and of `paths`."""
 
     def report(self, target: NodeTarget) -> dict[str, Any]: ...
 

@@ -171,11 +171,16 @@ def _patterns_match(patterns: tuple[str, ...], name: str) -> bool:
 
 @dataclass(slots=True)
 class _Block:
-    """A `Host` block (or `Match all`, `Match host`): whom it is for and what it sets, in order."""
+    """A `Host` or `Match` block: whom it is for and what it sets, in order.
+
+    `names`: its patterns are aliases people can choose. `by_hostname`: they are held against the `HostName` found so
+    far instead of the alias, as `Match host` is.
+    """
 
     patterns: tuple[str, ...]
     settings: list[tuple[str, str]]
     names: bool = True
+    by_hostname: bool = False
 
 
 _KEPT = ("hostname", "port", "user", "identityfile", "proxyjump")
@@ -208,8 +213,11 @@ def _blocks(text: str) -> list[_Block]:
             blocks.append(_Block(tuple(words), []))
         elif keyword == "match":
             blocks.append(_match_block(number, words))
-        elif keyword == "proxycommand" and [word.lower() for word in words] != ["none"]:
-            raise _bad_line(number, "ProxyCommand runs a program on the panel's machine", "Use a jump host instead.")
+        elif keyword == "proxycommand":
+            if [word.lower() for word in words] != ["none"]:
+                what = "ProxyCommand runs a program on the panel's machine"
+                raise _bad_line(number, what, "Use a jump host instead.")
+            blocks[-1].settings.append(("proxyjump", "none"))
         elif keyword in _KEPT:
             blocks[-1].settings.append((keyword, _one_value(number, keyword, words)))
     return blocks
@@ -222,7 +230,8 @@ def _match_block(number: int, words: list[str]) -> _Block:
     if criteria == ["all"]:
         return _Block(("*",), [], names=False)
     if len(words) == 2 and criteria[0] in ("host", "originalhost"):
-        return _Block(tuple(words[1].split(",")), [], names=False)
+        by_hostname = criteria[0] == "host"
+        return _Block(tuple(words[1].split(",")), [], names=False, by_hostname=by_hostname)
     return _Block((), [], names=False)
 
 
@@ -261,18 +270,23 @@ def _one_value(number: int, keyword: str, words: list[str]) -> str:
 def _resolve(alias: str, blocks: list[_Block]) -> ConfigHost:
     found: dict[str, str] = {}
     for block in blocks:
-        if _patterns_match(block.patterns, alias):
+        name = _hostname(alias, found) if block.by_hostname else alias
+        if _patterns_match(block.patterns, name):
             for keyword, value in block.settings:
                 found.setdefault(keyword, value)
-    hostname, jump = found.get("hostname"), found.get("proxyjump")
+    jump = found.get("proxyjump")
     return ConfigHost(
         alias=alias,
-        hostname=hostname.replace("%h", alias).replace("%%", "%") if hostname else None,
+        hostname=_hostname(alias, found) if "hostname" in found else None,
         port=int(found["port"]) if "port" in found else None,
         user=found.get("user"),
         identityfile=found.get("identityfile"),
         proxyjump=None if jump is None or jump.lower() == "none" else jump,
     )
+
+
+def _hostname(alias: str, found: dict[str, str]) -> str:
+    return found.get("hostname", alias).replace("%h", alias).replace("%%", "%")
 
 
 def _bad_line(number: int, what: str, remedy: str) -> InvalidInput:

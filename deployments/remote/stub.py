@@ -24,8 +24,8 @@ from .launcher import (
     Unreachable,
 )
 from .ssh_files import host_key
-from .stub_facts import cpu_host
-from .stub_node import StubNode, host_key_blob
+from .stub_facts import cpu_host, host_key_blob
+from .stub_node import StubNode
 
 __all__ = ["Call", "StubLauncher"]
 
@@ -84,8 +84,8 @@ class StubLauncher:
             return ScanResult(None, jump)
         return ScanResult(self.host_key_of(target.endpoint.address), jump)
 
-    def probe(self, target: NodeTarget, environment: str | None) -> dict[str, Any]:
-        return self._do(target, "probe", environment, lambda node: node.probe(environment))
+    def probe(self, target: NodeTarget, environment: str | None, paths: tuple[str, ...] = ()) -> dict[str, Any]:
+        return self._do(target, "probe", environment, lambda node: node.probe(environment, paths))
 
     def report(self, target: NodeTarget) -> dict[str, Any]:
         return self._do(target, "report", None, lambda node: node.report())

@@ -60,7 +60,7 @@ def uuid_of(text: str) -> str:
 def _machine(name: str, *, cores: int, memory: int, model: str, sockets: int) -> dict[str, Any]:
     return {
         **_system(name),
-        "cpu": {"model": model, "cores": cores, "sockets": sockets, "numa": sockets, "flags": ["avx2", "avx512f"]},
+        "cpu": {"model": model, **_cores(cores, sockets), "flags": ["avx2", "avx512f"]},
         "memory": {"total": memory, "available": memory * 9 // 10, "swap_total": 0, "swap_free": 0},
         "disks": [
             {"mount": "/", "fs": "ext4", "size": 900 * GIB, "free": 600 * GIB},
@@ -105,10 +105,19 @@ def _account(name: str) -> dict[str, Any]:
             "cgroup": "/user.slice/user-1000.slice/session-4.scope",
             "sshd_cgroup_kills": False,
             "systemd": True,
+            "escapes": False,
             "in_container": False,
         },
-        "tools": {"ps": "/usr/bin/ps", "ss": "/usr/bin/ss", "nvidia-smi": None, "git": "/usr/bin/git"},
+        "tools": {name: f"/usr/bin/{name}" for name in _PRESENT} | dict.fromkeys(_MISSING),
     }
+
+
+_PRESENT = ("ps", "ss", "ip", "git", "dmesg", "systemd-run", "numactl")
+_MISSING = ("nvidia-smi", "ibstat", "docker")
+
+
+def _cores(cores: int, sockets: int) -> dict[str, int]:
+    return {"cores": cores, "threads": 2 * cores, "usable": cores, "sockets": sockets, "numa": sockets}
 
 
 def _nic(nic: str, name: str, *, mtu: int, speed: int, network: str) -> dict[str, Any]:
@@ -233,3 +242,9 @@ def qwen2_folder() -> dict[str, Any]:
 
 
 _SHARD_BYTES = (3945441440, 3864726352, 3864726424, 3556377672)
+
+
+def host_key_blob(name: str) -> bytes:
+    """An Ed25519 public key in SSH's form that belongs to the name; nobody has its private half."""
+    kind, point = b"ssh-ed25519", bytes.fromhex(digits(f"{name}/host key", 64))
+    return len(kind).to_bytes(4, "big") + kind + len(point).to_bytes(4, "big") + point

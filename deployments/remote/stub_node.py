@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -92,7 +92,7 @@ class StubNode:
         self.stubborn = False
         self.processes: dict[str, StubProcess] = {}
         self.strays: list[dict[str, Any]] = []
-        self._tombstones: set[str] = set()
+        self._tombstones: dict[str, float] = {}
         self._fence: dict[str, int] = {}
         self._failures: list[tuple[str | None, Exception]] = []
         self._clock = clock
@@ -129,7 +129,7 @@ class StubNode:
 
     # What the helper does.
 
-    def probe(self, environment: str | None) -> dict[str, Any]:
+    def probe(self, environment: str | None, paths: Iterable[str] = ()) -> dict[str, Any]:
         facts = json.loads(json.dumps(self.facts))
         found = facts["environment"]
         if environment is not None and (found is None or found["path"] != environment):
@@ -140,6 +140,7 @@ class StubNode:
             **facts,
             "listening": sorted({*facts["listening"], *used}),
             "clock": {"now": self._clock(), "ntp_synchronized": True},
+            "paths": {path: self._path(path) for path in paths},
         }
 
     def start(self, request: StartRequest) -> dict[str, Any]:
@@ -157,7 +158,7 @@ class StubNode:
         _check_id(process)
         known = self.processes.get(process)
         if known is None:
-            self._tombstones.add(process)
+            self._tombstones.setdefault(process, self._clock())
             return _stop_answer(known=False)
         killed = [member["pid"] for member in known.members()]
         if self.stubborn and known.alive:
@@ -172,6 +173,8 @@ class StubNode:
     def report(self) -> dict[str, Any]:
         now = self._clock()
         kept = {name: process for name, process in self.processes.items() if not self._is_old(process, now)}
+        fresh = {name for name, at in self._tombstones.items() if now - at <= ENDED_STAY_S}
+        entries = {name: self._entry(process, now) for name, process in kept.items()}
         return {
             "schema": 1,
             "at": now,
@@ -179,9 +182,9 @@ class StubNode:
             "uptime_s": now - self._booted_at,
             "hostname": self.facts["hostname"],
             "host": {"load": [0.1, 0.1, 0.1], "memory_available": self.facts["memory"]["available"], "swap_free": 0},
-            "processes": {name: self._entry(process, now) for name, process in kept.items()},
+            "processes": entries | {name: dict(_TOMBSTONE) for name in fresh},
             "strays": list(self.strays),
-            "ended": sorted({*self._tombstones, *(self.processes.keys() - kept.keys())}),
+            "ended": sorted({*(self._tombstones.keys() - fresh), *(self.processes.keys() - kept.keys())}),
         }
 
     def collect(self, process: str) -> dict[str, Any]:
@@ -193,10 +196,10 @@ class StubNode:
         return {
             "log_tail": known.tail(COLLECT_TAIL_BYTES),
             "exit": known.exit,
-            "members": known.members(),
+            "members": [{**member, "alive": True} for member in known.members()],
             "request": json.loads(json.dumps(request, default=_plain)),
             "kernel": [],
-            "ports": list(known.request.ports) if known.alive else [],
+            "ports": [_port(known, port) for port in known.request.ports],
             "at": self._clock(),
         }
 
@@ -222,7 +225,7 @@ class StubNode:
         if known is not None and known.alive:
             raise HelperFailed(f"Process {process} still runs.", code="STILL_RUNNING")
         self.processes.pop(process, None)
-        self._tombstones.add(process)
+        self._tombstones[process] = 0.0
 
     # How it does it.
 
@@ -299,7 +302,8 @@ class StubNode:
             "alive": process.alive,
             "supervised": process.alive,
             "exit": process.exit,
-            "tombstone": process.stopped_at is not None,
+            "tombstone": False,
+            "stopped": process.stopped_at is not None,
             "members": process.members(),
             "probe": probe,
             "log": {"base": 0, "size": len(process.log)},
@@ -308,9 +312,9 @@ class StubNode:
 
     def _probe_entry(self, process: StubProcess, now: float) -> dict[str, Any] | None:
         probe = process.request.probe
-        if not probe or probe.get("kind") != "openai":
+        if not process.alive or not probe or probe.get("kind") != "openai":
             return None
-        if process.alive and process.completed_at is None and _due(process):
+        if process.completed_at is None and _due(process):
             process.health, process.completed_at = 200, now
             process.say("INFO:     Application startup complete.")
         return {
@@ -320,9 +324,32 @@ class StubNode:
             "at": now,
         }
 
+    def _path(self, path: str) -> dict[str, Any]:
+        """Model folders and what is above them are there; nothing else is."""
+        there = any(PurePosixPath(path) in (known, *known.parents) for known in map(PurePosixPath, self.models))
+        mounts = [disk["mount"] for disk in self.facts["disks"] if PurePosixPath(path).is_relative_to(disk["mount"])]
+        mount = max(mounts, key=len, default="/")
+        return {"exists": there, "folder": there, "readable": there, "writable": there, "mount": mount}
+
     def _parent(self, path: str) -> str:
         there = {str(parent) for known in self.models for parent in PurePosixPath(known).parents}
         return next((str(parent) for parent in PurePosixPath(path).parents if str(parent) in there), "/")
+
+
+# What a report says of a process that was stopped before it was ever started.
+_TOMBSTONE: dict[str, Any] = {
+    **dict.fromkeys(("replica", "attempt", "role", "pid", "start_time", "started_at", "exit", "probe", "log_tail")),
+    "alive": False,
+    "supervised": False,
+    "tombstone": True,
+    "stopped": True,
+    "members": [],
+    "log": {"base": 0, "size": 0},
+}
+
+
+def _port(process: StubProcess, port: int) -> dict[str, Any]:
+    return {"port": port, "open": process.alive, "pids": [process.pid] if process.alive else []}
 
 
 def _due(process: StubProcess) -> bool:
@@ -366,9 +393,3 @@ def _check_id(name: str) -> None:
 
 def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else list(value)
-
-
-def host_key_blob(name: str) -> bytes:
-    """An Ed25519 public key in SSH's form that belongs to the name; nobody has its private half."""
-    kind, point = b"ssh-ed25519", bytes.fromhex(digits(f"{name}/host key", 64))
-    return len(kind).to_bytes(4, "big") + kind + len(point).to_bytes(4, "big") + point
