@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from .launcher import HelperFailed, StartRequest
-from .stub_facts import GIB, digits, no_environment, qwen2_folder, uuid_of
+from .stub_facts import GIB, no_environment, qwen2_folder, uuid_of
 
 ENDED_STAY_S = 60.0
 LOG_TAIL_BYTES = 16 * 1024
