@@ -322,7 +322,7 @@ def test_a_helper_that_hangs_at_start_times_out_with_what_was_said(make_sshd, mo
 
     from deployments.remote.channel import open_channel
 
-    server = make_sshd("ForceCommand echo Please wait; exec sleep 60")
+    server = make_sshd("ForceCommand echo Please wait; exec cat > /dev/null")
 
     async def attempt():
         jumps = ssh.JumpHosts()
