@@ -78,7 +78,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class MoveReplica:
-    """Store a replica's derived state. `retire` marks it as one to be stopped for good (then `old` may equal `new`)."""
+    """Store a replica's derived state. `old` equals `new` where only the other columns change.
+
+    `retire` marks it as one to be stopped for good.
+    """
 
     replica_id: str
     old: ReplicaState
@@ -349,7 +352,7 @@ def _store(
     retire: bool = False,
 ) -> tuple[list[Action], ReplicaView]:
     """Keep a derived state if it differs from the stored one."""
-    if state is replica.state and (not retire or replica.retiring):
+    if state is replica.state and failures is None and (not retire or replica.retiring):
         return [], replica
     count = _failures(replica, now, policy) if failures is None else failures
     ready_since = now if state is R.READY else None
