@@ -9,6 +9,7 @@ import pwd
 import re
 import socket
 import tempfile
+import threading
 
 from .errors import HelperError
 
@@ -39,10 +40,8 @@ def checked(name):
     Raises:
         HelperError: INVALID_ID.
     """
-    if not isinstance(name, str) or not _ID.match(name) or name in (".", ".."):
-        raise HelperError(
-            "INVALID_ID", "%r is no valid name: 1 to 128 letters, digits, dots, dashes, underscores." % (name,)
-        )
+    if not isinstance(name, str) or not _ID.fullmatch(name) or name in (".", ".."):
+        raise HelperError("INVALID_ID", "%r is no name: 1 to 128 of letters, digits, dot, dash, underscore." % (name,))
     return name
 
 
@@ -186,7 +185,7 @@ def read_json(path):
 
 def write_json(path, value, durable=False):
     """Replaces a file in one step. `durable` = it must survive a power cut."""
-    temporary = "%s.%d.new" % (path, os.getpid())
+    temporary = "%s.%d-%d.new" % (path, os.getpid(), threading.get_ident())
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
