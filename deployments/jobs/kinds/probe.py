@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from deployments.domain.policy import Policy
-from deployments.jobs.shapes import Kind
+from deployments.jobs.shapes import Kind, check_nothing
 from deployments.models import Job, JobStep, Node
 from deployments.remote import launcher
 from deployments.remote.launcher import NodeTarget
@@ -15,7 +14,14 @@ from deployments.reports import record, record_facts, record_failure
 
 def _call(target: NodeTarget, job: Job, step: JobStep) -> dict[str, Any]:
     facts = launcher().probe(target, step.node.environment or None)
-    return {"facts": facts, "report": launcher().report(target)}
+    asked = time.time()
+    report = launcher().report(target)
+    # The node's clock against the middle of the question: good to half the round trip, which is kept beside it.
+    answered = time.time()
+    clock = facts.get("clock") or {}
+    offset = None if report.get("at") is None else report["at"] - (asked + answered) / 2
+    facts["clock"] = {**clock, "offset_s": offset, "offset_within_s": (answered - asked) / 2}
+    return {"facts": facts, "report": report}
 
 
 def _done(job: Job, node: Node, result: dict[str, Any]) -> str:
@@ -25,15 +31,11 @@ def _done(job: Job, node: Node, result: dict[str, Any]) -> str:
     return f"{found.count()} accelerators, {found[0].name}" if found else "no accelerator"
 
 
-def _check(args: Mapping[str, Any]) -> dict[str, Any]:
-    return {}
-
-
 KIND = Kind(
     name="probe",
     role="operator",
     title=lambda args: "Probe nodes",
-    check=_check,
+    check=check_nothing,
     call=_call,
     done=_done,
     failed=lambda job, node, error: record_failure(node, error, Policy().report_ttl),
