@@ -79,7 +79,7 @@ def tail(record, limit):
 
 def logs(session, call):
     """The verb: a piece of a log, waiting up to `wait_s` for the first new byte."""
-    record = Record(session.folder, call.args["process"])
+    record = Record(session.folder, call.args.get("process"))
     if not record.exists():
         raise HelperError("UNKNOWN_PROCESS", "This node knows no process %s." % record.process)
     offset = int(call.args.get("offset", 0))

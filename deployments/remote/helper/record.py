@@ -66,8 +66,9 @@ class Record:
 
     def note(self, members):
         """Records who is a member now. The last ones stay on record: what they held is looked for after their end."""
-        if members and set(members) != self.seen():
-            paths.write_json(self.file("members.json"), sorted(members))
+        now = set(members)
+        if now and now != self.seen():
+            paths.write_json(self.file("members.json"), sorted(now))
 
     def of_this_boot(self):
         """Whether main was started since the machine came up; what ran before that is gone with all it held."""

@@ -141,7 +141,9 @@ def _ended(status):
 
 
 def _say(answer):
-    os.write(1, b"PHSTART " + json.dumps(answer).encode("utf-8") + b"\n")
+    # The helper that asked may be gone; the start stands all the same.
+    with contextlib.suppress(OSError):
+        os.write(1, b"PHSTART " + json.dumps(answer).encode("utf-8") + b"\n")
 
 
 def _let_go():
@@ -177,8 +179,7 @@ def main(nonce, bundle):
         sys.exit(0)
     supervisor = Supervisor(record)
     answer = supervisor.start()
-    with contextlib.suppress(OSError):
-        _say(answer)
+    _say(answer)
     if "failure" in answer:
         sys.exit(0)
     _let_go()

@@ -53,6 +53,8 @@ class Client:
         found = {**os.environ, **({"PILOTHOUSE_STATE_ROOT": str(root)} if root else {}), **(env or {})}
         pipe = subprocess.PIPE
         self.shell = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=found)
+        assert self.shell.stdin and self.shell.stdout and self.shell.stderr
+        self._in, self._out, self._err = self.shell.stdin, self.shell.stdout, self.shell.stderr
         self._answers: dict[int, queue.Queue[dict[str, Any]]] = {}
         self._number = 0
         self._lock = threading.Lock()
@@ -64,7 +66,7 @@ class Client:
         self.write(bundle.boot_line(self.nonce, interpreter).encode())
         noise = b""
         while f"PHBOOT {self.nonce} ".encode() not in noise:
-            line = self.shell.stdout.readline()
+            line = self._out.readline()
             if not line:
                 self.close()
                 raise BootFailed(noise)
@@ -73,18 +75,18 @@ class Client:
         return noise
 
     def write(self, data: bytes) -> None:
-        self.shell.stdin.write(data)
-        self.shell.stdin.flush()
+        self._in.write(data)
+        self._in.flush()
 
     def frame(self, payload: bytes) -> bytes:
         return b"PHF1 %s %08x\n%s\n" % (self.nonce.encode(), len(payload), payload)
 
     def _read(self) -> None:
         header = b"PHF1 " + self.nonce.encode() + b" "
-        while line := self.shell.stdout.readline():
+        while line := self._out.readline():
             assert line.startswith(header), line
             length = int(line[len(header) :], 16)
-            message = json.loads(self.shell.stdout.read(length + 1))
+            message = json.loads(self._out.read(length + 1))
             self._answers[message["id"]].put(message)
         for waiting in self._answers.values():
             waiting.put({"end": True})
@@ -134,11 +136,14 @@ class Client:
     def folder(self, process: str) -> Path:
         return Path(self.hello["state_dir"]) / "p" / process
 
-    def close(self) -> None:
+    def hang_up(self) -> None:
         with contextlib.suppress(OSError):
-            self.shell.stdin.close()
+            self._in.close()
+
+    def close(self) -> None:
+        self.hang_up()
         self.shell.wait(DEADLINE_S)
-        self.shell.stderr.close()
+        self._err.close()
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
