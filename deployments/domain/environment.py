@@ -45,7 +45,7 @@ def check_environment(args: Mapping[str, Any]) -> dict[str, Any]:
     if not packages:
         raise InvalidInput("No package is named.", remedy="Name pins such as vllm==0.33.0.", field="packages")
     for item in packages:
-        if not PIN.match(item):
+        if not PIN.fullmatch(item):
             raise InvalidInput(f"{item!r} is not a pin.", remedy="Write name==version.", field="packages")
     checked: dict[str, Any] = {"path": path.rstrip("/"), "packages": packages}
     for name in ("python", "find_links"):

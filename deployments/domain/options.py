@@ -155,7 +155,7 @@ def check_env(env: Mapping[str, str], *, may_run_code: bool) -> list[Problem]:
     """Problems of environment overrides: names that are not names, reserved ones, ones that only an admin may set."""
     problems = []
     for name, value in env.items():
-        if not _ENV_NAME.match(name):
+        if not _ENV_NAME.fullmatch(name):
             problems.append(
                 Problem("INVALID_OPTION", f"{name!r} is not the name of an environment variable.", field="env")
             )
@@ -163,7 +163,7 @@ def check_env(env: Mapping[str, str], *, may_run_code: bool) -> list[Problem]:
             problems.append(Problem("INVALID_OPTION", f"The value of {name} holds a NUL byte.", field="env"))
         elif name in ENV_RESERVED or name.startswith("PILOTHOUSE_"):
             problems.append(Problem("INVALID_OPTION", f"{name} is set by Pilothouse.", "Remove it.", field="env"))
-        elif not may_run_code and (name in ENV_ADMIN or not ENV_ALLOWED.match(name)):
+        elif not may_run_code and (name in ENV_ADMIN or not ENV_ALLOWED.fullmatch(name)):
             problems.append(
                 Problem(
                     "NOT_PERMITTED",

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.domain.errors import PilothouseError
+from deployments.domain.errors import InvalidInput, PilothouseError
 from deployments.domain.plugins import discover
-from deployments.models import Job, JobStep, Node
+from deployments.models import Job, JobStep, LanguageModel, Node
 from deployments.remote.launcher import NodeTarget, StartRequest
 
 
@@ -36,6 +36,26 @@ class Kind:
     confirm: Callable[[NodeTarget, Job, JobStep], Any] | None = None
     done: Callable[[Job, Node, Any], str] = lambda job, node, result: ""
     failed: Callable[[Job, Node, PilothouseError], None] = lambda job, node, error: None
+
+
+def check_nothing(args: Mapping[str, Any]) -> dict[str, Any]:
+    """For kinds that take no arguments."""
+    return {}
+
+
+def check_model(args: Mapping[str, Any]) -> dict[str, Any]:
+    """For kinds about the files of a model: `model` is its id; the path is the model's own.
+
+    Raises:
+        InvalidInput: There is no such model, or it is named by a hub id.
+    """
+    model = args.get("model")
+    row = LanguageModel.objects.filter(pk=model).first() if isinstance(model, int) else None
+    if row is None or not row.is_local:
+        raise InvalidInput(
+            f"There is no model {model!r} that is named by a folder.", remedy="Give a model's id.", field="model"
+        )
+    return {"model": row.pk, "path": row.path}
 
 
 def job_kinds() -> dict[str, Kind]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,15 +11,18 @@ from enum import IntEnum
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from deployments.domain.errors import InvalidInput, NotFound, NotPermitted
+from deployments.domain.errors import Conflict, InvalidInput, NotFound, NotPermitted
 from deployments.models import ApiToken, Member
 from deployments.transitions import record
 
 TOKEN_BYTES = 32
 TOKEN_MARK = "ph_"
 MAX_TOKEN_DAYS = 366
+# As Django's own rule, but short enough that `user/token` fits where actors are written down.
+USERNAME = re.compile(r"[\w.@+-]{1,80}")
 
 
 class Role(IntEnum):
@@ -148,7 +152,8 @@ def create_user(actor: Actor, *, username: str, password: str, role: str) -> Any
     """A person who may sign in.
 
     Raises:
-        InvalidInput: The name is taken or the password too weak.
+        InvalidInput: The name cannot be one, or the password is too weak.
+        Conflict: The name is taken.
     """
     from django.contrib.auth.password_validation import validate_password
     from django.core.exceptions import ValidationError
@@ -156,13 +161,19 @@ def create_user(actor: Actor, *, username: str, password: str, role: str) -> Any
     require(actor, Role.admin, "add users")
     chosen = parse_role(role)
     users = get_user_model().objects
-    if not username.strip() or users.filter(username=username.strip()).exists():
-        raise InvalidInput(f"The user name {username!r} is empty or taken.", field="username")
+    if not USERNAME.fullmatch(username):
+        raise InvalidInput(
+            f"{username!r} cannot be a user name.", remedy="Use 1 to 80 letters, digits and @ . + - _", field="username"
+        )
     try:
         validate_password(password)
     except ValidationError as error:
         raise InvalidInput(" ".join(error.messages), field="password") from None
-    user = users.create_user(username.strip(), password=password)
-    Member.objects.create(user=user, role=chosen.name)
+    try:
+        with transaction.atomic():
+            user = users.create_user(username, password=password)
+            Member.objects.create(user=user, role=chosen.name)
+    except IntegrityError:
+        raise Conflict(f"There is a user {username!r} already.", field="username") from None
     record("user", user.pk, "", "CREATED", "APPLIED", f"role {role}", actor=actor.name, name=username)
     return user

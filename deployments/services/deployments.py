@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import secrets
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from deployments.domain import options
-from deployments.domain.command import quote, shell
+from deployments.domain.command import shell
 from deployments.domain.errors import Conflict, DomainError, InvalidInput, NotFound, StaleGeneration
 from deployments.domain.placement import check_layout
 from deployments.domain.plugins import Problem
 from deployments.domain.specs import ProcessSpec
-from deployments.domain.states import DeploymentState, ProcessState, Reason, ReplicaState, Wish
-from deployments.models import Deployment, Generation, Node, Process, Replica
+from deployments.domain.states import DeploymentState, Reason, ReplicaState, Wish
+from deployments.models import Deployment, Generation, Node, Replica
 from deployments.reconcile.load import layout_spec
 from deployments.reconcile.place import model_facts, specs_for
-from deployments.remote import launcher
-from deployments.remote.launcher import LogChunk
 from deployments.services import naming
 from deployments.services.access import Actor, Role, require
 from deployments.services.layouts import get_layout
 from deployments.services.models import get_model
 from deployments.services.nodes import get_node
 from deployments.services.preflight import node_problems
-from deployments.targets import target_of
+from deployments.services.processes import (  # noqa: F401 - callers find all about deployments here
+    curl_line,
+    endpoints,
+    force_stopped,
+    get_process,
+    problems_of,
+    processes_of,
+    read_log,
+)
 from deployments.transitions import move, nudge, record
 
 MAX_REPLICAS = 256
@@ -83,7 +87,9 @@ def list_deployments() -> list[Deployment]:
 
 def get_deployment(deployment_name: str) -> Deployment:
     """The deployment called `deployment_name`."""
-    rows = Deployment.objects.select_related("model", "layout").filter(name=deployment_name, removed_at=None)
+    rows = Deployment.objects.select_related("model", "layout").filter(
+        name=naming.known(deployment_name), removed_at=None
+    )
     row = rows.first()
     if row is None:
         raise NotFound(f"There is no deployment {deployment_name!r}.")
@@ -186,12 +192,23 @@ def apply(
     assert deployment is not None
     with transaction.atomic():
         existing = Deployment.objects.select_for_update().filter(name=wish.name).first()
+        if existing is None or existing.removed_at is not None:
+            _check_absent(wish.name, if_generation)
         if existing is None:
             return _create(actor, deployment, nodes)
         if create_only and existing.removed_at is None:
-            raise Conflict(f"There is a deployment {wish.name!r} already.", remedy="Choose another name.", field="name")
+            raise _taken(wish.name)
         check_generation(existing, if_generation)
         return _change(actor, existing, deployment, nodes)
+
+
+def _check_absent(name: str, if_generation: int | None) -> None:
+    if if_generation is not None:
+        raise StaleGeneration(f"There is no deployment {name!r} any more.", field="If-Match")
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict(f"There is a deployment {name!r} already.", remedy="Choose another name.", field="name")
 
 
 def check_generation(deployment: Deployment, if_generation: int | None) -> None:
@@ -204,7 +221,11 @@ def check_generation(deployment: Deployment, if_generation: int | None) -> None:
 
 def _create(actor: Actor, deployment: Deployment, nodes: Sequence[Node]) -> Deployment:
     deployment.api_key = "sk-" + secrets.token_urlsafe(32)
-    deployment.save()
+    try:
+        with transaction.atomic():
+            deployment.save()
+    except IntegrityError:  # made by somebody else since we looked
+        raise _taken(deployment.name) from None
     deployment.nodes.set(nodes)
     _remember(actor, deployment, nodes, "applied")
     return deployment
@@ -314,80 +335,10 @@ def remove(actor: Actor, deployment_name: str) -> None:
 
 
 def _locked(deployment_name: str) -> Deployment:
-    row = Deployment.objects.select_for_update().filter(name=deployment_name, removed_at=None).first()
+    row = Deployment.objects.select_for_update().filter(name=naming.known(deployment_name), removed_at=None).first()
     if row is None:
         raise NotFound(f"There is no deployment {deployment_name!r}.")
     return row
-
-
-def force_stopped(actor: Actor, process_id: str) -> Process:
-    """Take an operator's word that a process is gone, where the proof cannot be had, and give its claims back.
-
-    Raises:
-        Conflict: It is not waiting for the proof of a stop.
-    """
-    require(actor, Role.admin, "force a stop without proof")
-    process = get_process(process_id)
-    if process.state != ProcessState.STOPPING:
-        raise Conflict(f"The process is {process.state}; only a stop that waits for its proof can be forced.")
-    note = f"taken as gone on the word of {actor.name}; {process.note}"
-    move(process, ProcessState.STOPPED, Reason.FORCED_BY_OPERATOR, note, actor=actor.name)
-    nudge(process.deployment)
-    return process
-
-
-def get_process(process_id: str) -> Process:
-    """The process with this id."""
-    try:
-        key = uuid.UUID(str(process_id))
-    except ValueError:
-        raise NotFound(f"{process_id!r} is not the id of a process.") from None
-    rows = Process.objects.select_related("deployment", "node__key", "node__jump__key", "replica")
-    row = rows.filter(pk=key).first()
-    if row is None:
-        raise NotFound(f"There is no process {process_id}.")
-    return row
-
-
-def processes_of(deployment: Deployment, *, current: bool = True) -> list[Process]:
-    """A deployment's processes, newest attempts first; `current` leaves out attempts that are over and superseded."""
-    rows = deployment.processes.select_related("node", "replica").order_by("-created_at", "rank")
-    if not current:
-        return list(rows[:200])
-    live = Replica.objects.filter(deployment=deployment).exclude(state=ReplicaState.STOPPED)
-    newest = {replica.pk: replica.attempt for replica in live}
-    return [row for row in rows[:400] if newest.get(row.replica_id) == row.attempt]
-
-
-def read_log(
-    actor: Actor, process_id: str, *, offset: int = -65536, limit: int = 65536, wait_s: float = 0.0
-) -> LogChunk:
-    """A piece of a process's log, read from its node.
-
-    Raises:
-        RemoteError: The node cannot be asked now.
-    """
-    require(actor, Role.viewer, "read logs")
-    process = get_process(process_id)
-    limit = max(1, min(limit, 256 * 1024))
-    return launcher().logs(target_of(process.node), str(process.pk), offset, limit, max(0.0, min(wait_s, 30.0)))
-
-
-def endpoints(deployment: Deployment) -> list[dict[str, Any]]:
-    """Where a deployment answers: one entry per READY engine."""
-    found = []
-    for process in processes_of(deployment):
-        base = (process.spec.get("probe") or {}).get("base_url")
-        if process.state == ProcessState.READY and base:
-            found.append({"process": str(process.pk), "node": process.node.name, "url": f"{base}/v1"})
-    return found
-
-
-def curl_line(deployment: Deployment, url: str, *, key: str = "$API_KEY") -> str:
-    """A command that asks the deployment for a completion."""
-    body = json.dumps({"model": deployment.served_name, "prompt": "Hello", "max_tokens": 16}, ensure_ascii=False)
-    head = f'"Authorization: Bearer {key}"' if key.startswith("$") else quote(f"Authorization: Bearer {key}")
-    return f"curl {url}/completions -H {head} -H 'Content-Type: application/json' -d {quote(body)}"
 
 
 def reveal_api_key(actor: Actor, deployment_name: str) -> str:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from django.conf import settings
+from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
 from deployments.domain.errors import Conflict, InvalidInput, NotFound
@@ -23,7 +24,7 @@ def list_keys() -> list[SshKey]:
 
 def get_key(key_name: str) -> SshKey:
     """The key called `key_name`."""
-    row = SshKey.objects.filter(name=key_name).first()
+    row = SshKey.objects.filter(name=naming.known(key_name)).first()
     if row is None:
         raise NotFound(f"There is no SSH key {key_name!r}.", remedy="Generate or add one first.", field="key")
     return row
@@ -51,26 +52,41 @@ def keys_in_folder() -> list[str]:
     folder = settings.KEYS_DIR
     if not folder:
         return []
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_file() and not entry.name.endswith(".pub"))
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_file() and not entry.name.endswith(".pub"))
+    except OSError:
+        return []
+
+
+def importable_keys(actor: Actor) -> list[str]:
+    """`keys_in_folder`, for those who may take keys from there."""
+    require(actor, Role.admin, "add SSH keys")
+    return keys_in_folder()
 
 
 def import_key(actor: Actor, *, name: str, file: str) -> SshKey:
     """A key from the folder that KEYS_DIR names. The file is read once."""
-    require(actor, Role.admin, "add SSH keys")
-    if file not in keys_in_folder():
+    if file not in importable_keys(actor):
         raise InvalidInput(
             f"There is no file {file!r} in the key folder.", remedy="Set KEYS_DIR and name a file in it.", field="file"
         )
-    return _keep(actor, name, (Path(settings.KEYS_DIR) / file).read_text(encoding="utf-8"), "folder")
+    try:
+        text = (Path(settings.KEYS_DIR) / file).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InvalidInput(f"{file!r} cannot be read: {error.strerror}.", field="file") from None
+    return _keep(actor, name, text, "folder")
 
 
 def _keep(actor: Actor, name: str, private: str, source: str) -> SshKey:
     naming.name(name)
-    if SshKey.objects.filter(name=name).exists():
-        raise Conflict(f"There is an SSH key {name!r} already.", remedy="Choose another name.", field="name")
     public, fingerprint = ssh_files.read_private_key(private)
-    key = SshKey.objects.create(name=name, public=public, fingerprint=fingerprint, private=private, source=source)
+    values = {"public": public, "fingerprint": fingerprint, "private": private, "source": source}
+    try:
+        with transaction.atomic():
+            key = SshKey.objects.create(name=name, **values)
+    except IntegrityError:
+        raise Conflict(f"There is an SSH key {name!r} already.", remedy="Choose another name.", field="name") from None
     record("key", key.pk, "", "CREATED", "APPLIED", fingerprint, actor=actor.name, name=name)
     return key
 

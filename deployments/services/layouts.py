@@ -29,7 +29,7 @@ def list_layouts() -> list[ParallelLayout]:
 
 def get_layout(layout_name: str) -> ParallelLayout:
     """The layout called `layout_name`."""
-    row = ParallelLayout.objects.filter(name=layout_name).first()
+    row = ParallelLayout.objects.filter(name=naming.known(layout_name)).first()
     if row is None:
         raise NotFound(f"There is no layout {layout_name!r}.", remedy="Add it first.", field="layout")
     return row
@@ -79,11 +79,13 @@ def add_layout(
 
 
 def remove_layout(actor: Actor, layout_name: str) -> None:
-    """Forget a layout that no deployment uses."""
+    """Forget a layout that no deployment uses, and removed deployments that did."""
     require(actor, Role.operator, "remove layouts")
     layout = get_layout(layout_name)
     try:
-        layout.delete()
+        with transaction.atomic():
+            layout.deployments.filter(removed_at__isnull=False).delete()
+            layout.delete()
     except ProtectedError:
         raise Conflict(f"Deployments use the layout {layout_name!r}.", remedy="Remove them first.") from None
     record("layout", layout_name, "", "REMOVED", "APPLIED", actor=actor.name, name=layout_name)

@@ -26,7 +26,7 @@ def list_models() -> list[LanguageModel]:
 
 def get_model(model_name: str) -> LanguageModel:
     """The model called `model_name`."""
-    row = LanguageModel.objects.filter(name=model_name).first()
+    row = LanguageModel.objects.filter(name=naming.known(model_name)).first()
     if row is None:
         raise NotFound(f"There is no model {model_name!r}.", remedy="Register it first.", field="model")
     return row
@@ -51,7 +51,7 @@ def register_model(
     naming.name(name)
     if path.startswith("/"):
         path = naming.path(path, "path")
-    elif not HUB_ID.match(path):
+    elif not HUB_ID.fullmatch(path):
         raise InvalidInput(
             f"{path!r} is neither an absolute folder nor a hub id.",
             remedy="Give a folder such as /models/qwen, or an id such as Qwen/Qwen2.5-7B-Instruct.",
@@ -93,11 +93,13 @@ def fingerprint_files(actor: Actor, model: LanguageModel, nodes: Sequence[str] =
 
 
 def remove_model(actor: Actor, model_name: str) -> None:
-    """Forget a model that no deployment serves. Files on nodes stay."""
+    """Forget a model that no deployment serves, and removed deployments that did. Files on nodes stay."""
     require(actor, Role.operator, "remove models")
     model = get_model(model_name)
     try:
-        model.delete()
+        with transaction.atomic():
+            model.deployments.filter(removed_at__isnull=False).delete()
+            model.delete()
     except ProtectedError:
         raise Conflict(f"Deployments serve {model_name!r}.", remedy="Remove them first.") from None
     record("model", model_name, "", "REMOVED", "APPLIED", actor=actor.name, name=model_name)

@@ -6,8 +6,9 @@ import ipaddress
 import re
 from collections.abc import Mapping
 
-from deployments.domain.errors import InvalidInput, PilothouseError
+from deployments.domain.errors import InvalidInput, InvalidLayout, NotPermitted, PilothouseError, Unplaceable
 from deployments.domain.options import check_env
+from deployments.domain.plugins import Problem
 
 NAME = re.compile(r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$")
 HOST = re.compile(
@@ -19,7 +20,7 @@ INTERFACE = re.compile(r"^[A-Za-z0-9_.:@-]{1,15}$")
 
 def name(text: str, field: str = "name") -> str:
     """A name for a row: lower-case letters, digits, dots, dashes, underscores."""
-    if not NAME.match(text):
+    if not NAME.fullmatch(text):
         raise InvalidInput(
             f"{text!r} cannot be a name.",
             remedy="Use 1 to 63 lower-case letters, digits, '.', '_', '-'; begin and end with a letter or digit.",
@@ -28,12 +29,17 @@ def name(text: str, field: str = "name") -> str:
     return text
 
 
+def known(text: str) -> str:
+    """A name that is looked for: '' instead of one that no row can have (PostgreSQL takes no NUL)."""
+    return "" if "\x00" in text else text
+
+
 def host(text: str, field: str = "address") -> str:
     """A host name or an IP address."""
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
-        if HOST.match(text):
+        if HOST.fullmatch(text):
             return text
     raise InvalidInput(f"{text!r} is neither a host name nor an IP address.", field=field)
 
@@ -47,7 +53,7 @@ def port(number: int, field: str = "port") -> int:
 
 def user(text: str, field: str = "user") -> str:
     """A login name."""
-    if not USER.match(text):
+    if not USER.fullmatch(text):
         raise InvalidInput(f"{text!r} is not a user name.", field=field)
     return text
 
@@ -61,7 +67,7 @@ def path(text: str, field: str) -> str:
 
 def interface(text: str, field: str = "interface") -> str:
     """A network interface's name; '' stays ''."""
-    if text and not INTERFACE.match(text):
+    if text and not INTERFACE.fullmatch(text):
         raise InvalidInput(f"{text!r} is not the name of a network interface.", field=field)
     return text
 
@@ -77,10 +83,8 @@ def env(values: Mapping[str, str], *, may_run_code: bool) -> dict[str, str]:
     return dict(values)
 
 
-def problem_error(problem) -> PilothouseError:
+def problem_error(problem: Problem) -> PilothouseError:
     """A Problem as the error that refuses a request."""
-    from deployments.domain.errors import InvalidLayout, NotPermitted
-
-    kinds = {"NOT_PERMITTED": NotPermitted, "INVALID_LAYOUT": InvalidLayout}
+    kinds = {"NOT_PERMITTED": NotPermitted, "INVALID_LAYOUT": InvalidLayout, "UNPLACEABLE": Unplaceable}
     kind = kinds.get(problem.code, InvalidInput)
     return kind(problem.message, remedy=problem.remedy, field=problem.field, node=problem.node, code=problem.code)

@@ -29,7 +29,7 @@ def list_nodes() -> list[Node]:
 
 def get_node(node_name: str) -> Node:
     """The node called `node_name`."""
-    row = Node.objects.select_related("key", "jump__key").filter(name=node_name).first()
+    row = Node.objects.select_related("key", "jump__key").filter(name=naming.known(node_name)).first()
     if row is None:
         raise NotFound(f"There is no node {node_name!r}.", field="node")
     return row
@@ -47,11 +47,16 @@ def ensure_local_node() -> Node:
     return node
 
 
-def add_nodes(actor: Actor, items: Sequence[Mapping[str, Any]], *, scan: bool = True) -> list[Node]:
+def add_nodes(
+    actor: Actor, items: Sequence[Mapping[str, Any]], *, scan: bool = True, accept_known_keys: bool = False
+) -> list[Node]:
     """Add one or many nodes, all or none, and begin to fetch their host keys.
 
-    Each item: name, address, port, user, key (name), jump ({address, port, user, key} or None) and the optional
-    fields of `change_node`.
+    Each item: name, address, port, user, key (name), jump ({address, port, user, key} or None), the optional
+    fields of `change_node`, and `known_key`: a host key (OpenSSH text) that somebody's known_hosts has for it.
+
+    Args:
+        accept_known_keys: Take each `known_key` as compared and accepted; else it is only shown as offered.
 
     Raises:
         InvalidInput, NotFound, Conflict: The first bad item; the detail holds its place in the list.
@@ -61,7 +66,7 @@ def add_nodes(actor: Actor, items: Sequence[Mapping[str, Any]], *, scan: bool = 
     with transaction.atomic():
         for place, item in enumerate(items):
             try:
-                nodes.append(_add(actor, item))
+                nodes.append(_add(actor, item, accept_known_keys))
             except (InvalidInput, NotFound, Conflict) as error:
                 error.detail["item"] = place
                 error.node = error.node or str(item.get("name", ""))
@@ -71,7 +76,7 @@ def add_nodes(actor: Actor, items: Sequence[Mapping[str, Any]], *, scan: bool = 
     return nodes
 
 
-def _add(actor: Actor, item: Mapping[str, Any]) -> Node:
+def _add(actor: Actor, item: Mapping[str, Any], accept_known_keys: bool) -> Node:
     name = naming.name(str(item["name"]))
     node = Node(name=name, kind=Node.Kind.SSH)
     _apply(node, {"port": 22, "user": "root", **item})
@@ -93,6 +98,11 @@ def _add(actor: Actor, item: Mapping[str, Any]) -> Node:
         node_id=node.pk,
         name=name,
     )
+    if item.get("known_key"):
+        node.offered_host_key = host_key(str(item["known_key"])).public
+        node.save(update_fields=["offered_host_key"])
+        if accept_known_keys:
+            _accept(actor, node, node, host_key(node.offered_host_key).fingerprint)
     return node
 
 

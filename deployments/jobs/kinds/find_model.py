@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from deployments.domain.errors import PilothouseError
-from deployments.jobs.shapes import Kind
+from deployments.jobs.shapes import Kind, check_model
 from deployments.models import Job, JobStep, Node
 from deployments.remote import launcher
 from deployments.remote.launcher import HelperFailed, NodeTarget
@@ -30,15 +29,11 @@ def _failed(job: Job, node: Node, error: PilothouseError) -> None:
         record_missing(job.args["model"], node, {**error.as_dict(), "code": "MODEL_MISSING"})
 
 
-def _check(args: Mapping[str, Any]) -> dict[str, Any]:
-    return {"model": int(args["model"]), "path": str(args["path"])}
-
-
 KIND = Kind(
     name="find_model",
     role="operator",
     title=lambda args: f"Look for {args['path']}",
-    check=_check,
+    check=check_model,
     call=_call,
     done=_done,
     failed=_failed,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from deployments.jobs.shapes import Kind
+from deployments.jobs.shapes import Kind, check_model
 from deployments.models import Job, JobStep, Node
 from deployments.remote.launcher import StartRequest
 from deployments.reports import record_fingerprint
@@ -26,15 +25,11 @@ def _done(job: Job, node: Node, result: dict[str, Any]) -> str:
     return f"{result.get('fingerprint', '')[:19]}, {result.get('files')} files, {result.get('bytes')} bytes"
 
 
-def _check(args: Mapping[str, Any]) -> dict[str, Any]:
-    return {"model": int(args["model"]), "path": str(args["path"])}
-
-
 KIND = Kind(
     name="fingerprint_model",
     role="operator",
     title=lambda args: f"Hash {args['path']}",
-    check=_check,
+    check=check_model,
     request=_request,
     done=_done,
 )

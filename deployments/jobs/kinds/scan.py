@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from deployments.domain.policy import Policy
-from deployments.jobs.shapes import Kind
+from deployments.jobs.shapes import Kind, check_nothing
 from deployments.models import Job, JobStep, Node
 from deployments.remote import launcher
 from deployments.remote.launcher import NodeTarget, ScanResult
@@ -24,15 +21,11 @@ def _done(job: Job, node: Node, result: ScanResult) -> str:
     return f"offers {result.host.fingerprint}"
 
 
-def _check(args: Mapping[str, Any]) -> dict[str, Any]:
-    return {}
-
-
 KIND = Kind(
     name="scan",
     role="admin",
     title=lambda args: "Fetch host keys",
-    check=_check,
+    check=check_nothing,
     call=_call,
     done=_done,
     failed=lambda job, node, error: record_failure(node, error, Policy().report_ttl),
