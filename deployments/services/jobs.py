@@ -11,7 +11,7 @@ from django.db import transaction
 from deployments.domain.errors import Conflict, InvalidInput, NotFound
 from deployments.domain.states import JOB_FINAL, JobState
 from deployments.jobs import job_kinds
-from deployments.models import Job, JobStep, Node
+from deployments.models import Job, JobStep, LanguageModel, Node
 from deployments.services.access import Actor, Role, require
 from deployments.transitions import nudge_job
 
@@ -88,3 +88,14 @@ def retry_job(actor: Actor, job_id: str) -> Job:
     if not nodes:
         raise Conflict("The job succeeded on all of its nodes.", remedy="Start a new one.")
     return start_job(actor, kind=job.kind, nodes=nodes, args=job.args, retry_of=job)
+
+
+def jobs_of(node: Node, limit: int = 10) -> list[Job]:
+    """The newest jobs with a step on a node."""
+    rows = Job.objects.filter(steps__node=node).prefetch_related("steps__node").order_by("-created_at")
+    return list(rows[:limit])
+
+
+def jobs_about(model: LanguageModel, limit: int = 10) -> list[Job]:
+    """The newest jobs that look at a model's files."""
+    return list(Job.objects.filter(args__model=model.pk).order_by("-created_at")[:limit])
