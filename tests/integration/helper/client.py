@@ -53,7 +53,9 @@ class Client:
         found = {**os.environ, **({"PILOTHOUSE_STATE_ROOT": str(root)} if root else {}), **(env or {})}
         pipe = subprocess.PIPE
         self.shell = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=found)
-        assert self.shell.stdin and self.shell.stdout and self.shell.stderr
+        assert self.shell.stdin
+        assert self.shell.stdout
+        assert self.shell.stderr
         self._in, self._out, self._err = self.shell.stdin, self.shell.stdout, self.shell.stderr
         self._answers: dict[int, queue.Queue[dict[str, Any]]] = {}
         self._number = 0

@@ -11,6 +11,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,7 @@ def connect(root: Path) -> Iterator[Callable[..., Client]]:
     """Opens a client; all are closed at the end."""
     opened: list[Client] = []
 
-    def open_(**options: object) -> Client:
+    def open_(**options: Any) -> Client:
         client = Client(options.pop("root", root), **options)
         opened.append(client)
         return client

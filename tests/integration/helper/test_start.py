@@ -208,6 +208,35 @@ def test_a_process_is_told_apart_from_its_supervisor(client: Client) -> None:
     until(lambda: all(link.readlink() == Path("/dev/null") for link in links), "it let go of the connection")
 
 
+FAKE_SYSTEMD_RUN = """#!/bin/sh
+echo "$@" >> {folder}/called
+while [ "$1" != -- ] && [ "$1" != {python} ]; do shift; done
+[ "$1" = -- ] && shift
+[ "$1" = true ] || {after}
+exec "$@"
+"""
+
+
+@needs_root
+@pytest.mark.parametrize("after", ["true", "exit 1"])
+def test_a_scope_is_used_where_systemd_gives_one_and_done_without_where_not(
+    connect: Connect, tmp_path: Path, after: str
+) -> None:
+    script = tmp_path / "systemd-run"
+    python = connect().hello["executable"]
+    script.write_text(FAKE_SYSTEMD_RUN.format(folder=tmp_path, python=python, after=after))
+    script.chmod(0o755)
+    machine = "mount -t tmpfs none /run && mkdir -p /run/systemd/system && exec /bin/sh"
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    client = connect(command=("unshare", "-m", "/bin/sh", "-c", machine), env={"PATH": path})
+    process, started = client.start(argv=["sleep", "600"])
+    assert running(started["pid"])
+    calls = (tmp_path / "called").read_text().splitlines()
+    assert calls[0] == "--scope --quiet --collect -- true"
+    assert "pilothouse-supervisor:" + process in (tmp_path / "called").read_text()
+    assert client.stop(process)["proven"]
+
+
 def test_processes_outlive_the_connection(connect: Connect) -> None:
     first = connect()
     process, started = first.start(argv=["sleep", "600"])
