@@ -56,6 +56,8 @@ def move(
     if not may_move(edges, old, new):
         raise IllegalTransition(f"{kind} {row.pk} cannot go from {old} to {new}.")
     values = {"state": new, "note": note, **_reason(row, reason), **_times(row, new), **columns}
+    if isinstance(row, Process) and evidence:
+        values["evidence"] = evidence
     with transaction.atomic():
         rows = type(row).objects.all() if where is None else where
         touched = rows.filter(pk=row.pk, state=old).update(**values)

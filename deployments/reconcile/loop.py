@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from django.utils import timezone
 
 from deployments.domain.plan import Collect, CreateReplica, Launch, MoveReplica, Place, Plan, Settle, Stop, plan
 from deployments.domain.policy import Policy
-from deployments.domain.specs import DeploymentView
+from deployments.domain.specs import DeploymentView, ProcessView
 from deployments.domain.states import PROCESS_FINAL, Reason
 from deployments.leases import lease, still_mine
 from deployments.models import Deployment, Node, Process, Replica
@@ -53,7 +54,7 @@ def reconcile(deployment_id: int, policy: Policy | None = None) -> Plan | None:
         view = load(deployment)
         step = plan(view, timezone.now().timestamp(), policy)
         _note_phases(view)
-        moved = not _write(deployment, step, token) or _act(deployment, step, policy, token)
+        moved = not _write(deployment, view, step, token) or _act(deployment, step, policy, token)
         _finish(deployment, step, token, again=moved or any(isinstance(a, ROWS) for a in step.actions))
         return step
 
@@ -90,11 +91,12 @@ def _note_phases(view: DeploymentView) -> None:
                 rows.update(phase=seen.phase, progress=seen.progress)
 
 
-def _write(deployment: Deployment, step: Plan, token: str) -> bool:
+def _write(deployment: Deployment, view: DeploymentView, step: Plan, token: str) -> bool:
     """Everything of a plan that is only rows. False = somebody else changed them first; look again."""
+    seen = {process.id: process for replica in view.replicas for process in replica.processes}
     for action in step.actions:
         if isinstance(action, Settle):
-            if not _settle(action):
+            if not _settle(action, seen[action.process_id]):
                 return False
         elif isinstance(action, CreateReplica):
             _create(deployment, action)
@@ -105,7 +107,8 @@ def _write(deployment: Deployment, step: Plan, token: str) -> bool:
     return True
 
 
-def _settle(action: Settle) -> bool:
+def _settle(action: Settle, seen: ProcessView) -> bool:
+    """Move a process, with what its node said as the evidence."""
     verdict = action.verdict
     rows = Process.objects.filter(pk=action.process_id, state=action.old)
     if action.never_requested:
@@ -116,7 +119,8 @@ def _settle(action: Settle) -> bool:
     columns: dict[str, Any] = {"deadline": _moment(action.deadline)}
     if action.boot_id:
         columns["launch_boot_id"] = action.boot_id
-    return move(row, verdict.state, verdict.reason, verdict.note, where=rows, **columns)
+    evidence = {} if seen.evidence is None else {**asdict(seen.evidence), "heard_at": seen.heard_at}
+    return move(row, verdict.state, verdict.reason, verdict.note, where=rows, evidence=evidence, **columns)
 
 
 def _create(deployment: Deployment, action: CreateReplica) -> None:
