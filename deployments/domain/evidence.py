@@ -36,6 +36,7 @@ def evidence_of(report: Mapping[str, Any], process_id: str, model: str | None = 
         boot_id=boot_id,
         failure=failure[0] if failure else None,
         failure_line=failure[1] if failure else None,
+        probed=entry.get("probe") is not None,
     )
 
 
