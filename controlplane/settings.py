@@ -183,6 +183,6 @@ LOGGING = {
         "django": {"handlers": [], "level": LOG_LEVEL, "propagate": True},
         "asyncssh": {"level": "WARNING"},
         "celery.beat": {"level": "WARNING"},
-        "celery.worker.consumer": {"level": "WARNING"},
+        **{f"celery.{name}": {"level": "WARNING"} for name in ("worker.consumer", "worker.strategy", "app.trace")},
     },
 }

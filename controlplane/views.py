@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import psycopg
 import redis
 from django.conf import settings
-from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
-from psycopg_pool import PoolTimeout
 
 from controlplane.database import redis_client_url
 
@@ -37,14 +36,14 @@ def readyz(request: HttpRequest) -> HttpResponse:
 def _works(ask: Callable[[], None]) -> bool:
     try:
         ask()
-    except (DatabaseError, redis.RedisError, PoolTimeout, OSError):
+    except (psycopg.Error, redis.RedisError, OSError):
         return False
     return True
 
 
 def _ask_database() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1")
+    """Over a connection of its own, so that the answer does not wait for one of the pool."""
+    psycopg.connect(settings.DATABASE_URL, connect_timeout=PATIENCE_S).close()
 
 
 def _ask_broker() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import logging.config
 import os
+import socket
 import sys
 import time
 from typing import Any
@@ -44,8 +45,10 @@ def _run(settings: Any) -> int:
     supervisor = Supervisor()
     supervisor.block_signals()
     try:
-        _bring_up(supervisor, settings, url)
-        supervisor.supervise()
+        # Open until the end: each web process gets this same socket.
+        with ports.listen(settings.BIND, settings.PORT) as listening:
+            _bring_up(supervisor, settings, url, listening)
+            supervisor.supervise()
     except Stopped:
         print("Pilothouse stops.", flush=True)
     finally:
@@ -54,8 +57,7 @@ def _run(settings: Any) -> int:
     return 0
 
 
-def _bring_up(supervisor: Supervisor, settings: Any, url: str) -> None:
-    listening = ports.listen(settings.BIND, settings.PORT)
+def _bring_up(supervisor: Supervisor, settings: Any, url: str, listening: socket.socket) -> None:
     wanted = {"postgres": settings.EMBEDDED_DATABASE, "valkey": settings.EMBEDDED_BROKER}
     only = tuple(name for name, embedded in wanted.items() if embedded)
     for server in servers.find(settings.PLACES, pg_bin=settings.PG_BIN, drop_root=settings.DROP_ROOT, only=only):

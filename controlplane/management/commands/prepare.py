@@ -4,15 +4,15 @@ import secrets
 from contextlib import suppress
 from typing import Any, cast
 
+import psycopg
 import redis
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError, connection, transaction
+from django.db import connection, transaction
 from django.db.backends.postgresql.base import DatabaseWrapper
 from django.utils.module_loading import import_string
-from psycopg_pool import PoolTimeout
 
 from controlplane.database import redis_client_url
 from controlplane.static import collect_if_changed
@@ -34,8 +34,8 @@ class Command(BaseCommand):
 
     def _ask_database(self) -> None:
         try:
-            connection.ensure_connection()
-        except (OperationalError, PoolTimeout) as error:
+            psycopg.connect(settings.DATABASE_URL, connect_timeout=5).close()
+        except psycopg.OperationalError as error:
             raise CommandError(f"DATABASE_URL: the database does not answer: {error}", returncode=2) from error
 
     def _ask_broker(self) -> None:
