@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import suppress
 from typing import Any, cast
 
 import psycopg
@@ -12,10 +11,11 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, transaction
 from django.db.backends.postgresql.base import DatabaseWrapper
-from django.utils.module_loading import import_string
 
 from controlplane.database import redis_client_url
 from controlplane.static import collect_if_changed
+from deployments.models import Member
+from deployments.services import ensure_local_node
 
 ADMIN = "admin"
 
@@ -29,7 +29,7 @@ class Command(BaseCommand):
         call_command("migrate", interactive=False, verbosity=0, skip_checks=True)
         collect_if_changed()
         self._first_admin()
-        self._local_node()
+        ensure_local_node()
         cast("DatabaseWrapper", connection).close_pool()
 
     def _ask_database(self) -> None:
@@ -45,10 +45,6 @@ class Command(BaseCommand):
         except (redis.RedisError, OSError) as error:
             raise CommandError(f"BROKER_URL: the broker does not answer: {error}", returncode=2) from error
 
-    def _local_node(self) -> None:
-        with suppress(ImportError):
-            import_string("deployments.services.ensure_local_node")()
-
     @transaction.atomic
     def _first_admin(self) -> None:
         """Only while there is no account at all; the password is shown now and never again."""
@@ -57,5 +53,5 @@ class Command(BaseCommand):
             return
         password = secrets.token_urlsafe(15)
         user = users.create_superuser(ADMIN, password=password)
-        import_string("deployments.models.Member").objects.update_or_create(user=user, defaults={"role": "admin"})
+        Member.objects.update_or_create(user=user, defaults={"role": "admin"})
         self.stdout.write(f"First login: {ADMIN} / {password}   (shown only now; change it in Settings)")
