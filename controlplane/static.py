@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,21 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 
+log = logging.getLogger(__name__)
+
+
 class HashedWhenCollected(CompressedManifestStaticFilesStorage):
     """Plain names before the first `collectstatic` (tests, a fresh checkout), hashed and cacheable ones after it."""
 
     manifest_strict = False
 
     def url(self, name: str | None, force: bool = False) -> str:
-        if self.hashed_files:
-            return super().url(name, force)
+        try:
+            if self.hashed_files:
+                return super().url(name, force)
+        except ValueError:
+            # A page without its picture is worth more than no page.
+            log.error("the static file %r does not exist", name)
         return StaticFilesStorage.url(self, name)
 
 
