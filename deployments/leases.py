@@ -32,7 +32,7 @@ def lease(kind: type[Deployment] | type[Job], pk: Any) -> Iterator[str | None]:
         kind.objects.filter(pk=pk, lease_token=token).update(lease_token="", lease_until=None)
 
 
-def still_mine(kind: type[Deployment] | type[Job], pk: Any, token: str) -> bool:
-    """Whether the lease is still held by `token`; renews it if so."""
-    until = timezone.now() + timedelta(seconds=LEASE_S)
+def still_mine(kind: type[Deployment] | type[Job], pk: Any, token: str, for_s: float = 0.0) -> bool:
+    """Whether the lease is still held by `token`; renews it if so, to outlast waiting for `for_s` seconds."""
+    until = timezone.now() + timedelta(seconds=LEASE_S + for_s)
     return bool(kind.objects.filter(pk=pk, lease_token=token).update(lease_until=until))

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from deployments.domain.plan import Collect, Launch, Stop
 from deployments.domain.policy import Policy
-from deployments.domain.states import ProcessState, Reason
+from deployments.domain.states import PROCESS_FINAL, ProcessState, Reason
 from deployments.models import Deployment, Process
 from deployments.remote import launcher
 from deployments.remote.launcher import (
@@ -36,6 +36,7 @@ REASONS = {
     "EXEC_FAILED": Reason.ENGINE_MISSING,
     "AUTH_FAILED": Reason.AUTH_FAILED,
     "HOST_KEY_CHANGED": Reason.HOST_KEY_CHANGED,
+    "HOST_KEY_UNKNOWN": Reason.HOST_KEY_UNKNOWN,
     "INTERPRETER_MISSING": Reason.INTERPRETER_MISSING,
     "INTERPRETER_TOO_OLD": Reason.INTERPRETER_MISSING,
 }
@@ -64,18 +65,26 @@ def prepare(deployment: Deployment, actions: Sequence[Launch | Stop | Collect], 
     for action in actions:
         process = rows[action.process_id]
         first = process.launch_requested_at is None
-        if isinstance(action, Launch) and first and not _request_launch(process, policy):
+        if isinstance(action, Launch) and not _may_launch(process, first, policy):
             continue
         calls.append(Call(action, process, target_of(process.node), _request(deployment, process, action), first))
     return calls
 
 
-def _request_launch(process: Process, policy: Policy) -> bool:
+def _may_launch(process: Process, first: bool, policy: Policy) -> bool:
     """Write down that a launch is asked for and by when it must have come to something. False = no longer PENDING."""
+    pending = Process.objects.filter(pk=process.pk, state=ProcessState.PENDING)
+    if not first:
+        return pending.exists()
     now = timezone.now()
     deadline = process.deadline or now + timedelta(seconds=policy.launch_deadline)
-    pending = Process.objects.filter(pk=process.pk, state=ProcessState.PENDING)
     return bool(pending.update(launch_requested_at=now, deadline=deadline))
+
+
+def patience(calls: Sequence[Call]) -> float:
+    """The longest that one of these calls may wait on its node by order, in seconds."""
+    waits = [call.request.grace_s + call.request.kill_s for call in calls if isinstance(call.request, StopRequest)]
+    return max(waits, default=0.0)
 
 
 def _request(
@@ -135,6 +144,8 @@ def record(deployment: Deployment, call: Call, result: Any, policy: Policy) -> b
         return _record_launch(deployment, call, result, policy)
     if isinstance(call.action, Stop):
         return _record_stop(call, call.action, result)
+    if isinstance(result, RemoteError) and result.retryable and call.process.state not in PROCESS_FINAL:
+        return False  # its stop waits for the node too, so there will be another chance
     box = {"error": result.as_dict()} if isinstance(result, RemoteError) else result
     Process.objects.filter(pk=call.process.pk, black_box__isnull=True).update(black_box=box)
     return False
@@ -155,6 +166,7 @@ def _record_launch(deployment: Deployment, call: Call, result: Started | RemoteE
             launch_boot_id=result.boot_id,
             error=None,
         )
+    result.node = result.node or process.node.name
     error = result.as_dict()
     pending = Process.objects.filter(pk=process.pk, state=ProcessState.PENDING)
     pending.update(error=error, note=result.message)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import asdict, replace
 from datetime import datetime
+from typing import Any
+
+from django.db.models import F
 
 from deployments.domain.evidence import evidence_of
+from deployments.domain.fold import fails
 from deployments.domain.specs import DeploymentView, LayoutSpec, ProcessView, ReplicaView
 from deployments.domain.states import DeploymentState, ProcessState, Reason, ReplicaState, Wish
-from deployments.models import Deployment, ParallelLayout, Process, Replica
+from deployments.models import Deployment, Node, ParallelLayout, Process, Replica
+
+# Kept in columns of their own, or said by there being evidence at all.
+LABELS = frozenset({"phase", "progress", "known"})
 
 
 def layout_spec(row: ParallelLayout) -> LayoutSpec:
@@ -18,8 +27,15 @@ def layout_spec(row: ParallelLayout) -> LayoutSpec:
 
 
 def load(deployment: Deployment) -> DeploymentView:
-    """A deployment with its living replicas and the processes of their current attempts."""
-    replicas = deployment.replicas.exclude(state=ReplicaState.STOPPED).order_by("index", "created_at")
+    """A deployment with its living replicas and the processes of their current attempts; three queries at any size."""
+    replicas = list(deployment.replicas.exclude(state=ReplicaState.STOPPED).order_by("index", "created_at"))
+    current = Process.objects.filter(replica__in=replicas, attempt=F("replica__attempt")).order_by("wave", "rank")
+    rows = list(current)
+    # Reports are large: each node's is read once, however many processes it has.
+    nodes = Node.objects.only("report", "heard_at").in_bulk({row.node_id for row in rows})
+    processes = defaultdict(list)
+    for row in rows:
+        processes[row.replica_id].append(_process(row, nodes[row.node_id]))
     return DeploymentView(
         id=deployment.pk,
         name=deployment.name,
@@ -29,12 +45,11 @@ def load(deployment: Deployment) -> DeploymentView:
         state=DeploymentState(deployment.state),
         layout=layout_spec(deployment.layout),
         start_deadline=deployment.start_deadline,
-        replicas=tuple(_replica(row) for row in replicas),
+        replicas=tuple(_replica(row, tuple(processes[row.pk])) for row in replicas),
     )
 
 
-def _replica(row: Replica) -> ReplicaView:
-    processes = row.processes.filter(attempt=row.attempt).select_related("node").order_by("wave", "rank")
+def _replica(row: Replica, processes: tuple[ProcessView, ...]) -> ReplicaView:
     return ReplicaView(
         id=str(row.pk),
         index=row.index,
@@ -46,14 +61,13 @@ def _replica(row: Replica) -> ReplicaView:
         reason=Reason(row.reason) if row.reason else None,
         ready_since=_epoch(row.ready_since),
         retiring=row.retiring,
-        processes=tuple(_process(process) for process in processes),
+        processes=processes,
     )
 
 
-def _process(row: Process) -> ProcessView:
+def _process(row: Process, node: Node) -> ProcessView:
     probe = row.spec.get("probe") or {}
-    node = row.node
-    return ProcessView(
+    view = ProcessView(
         id=str(row.pk),
         node_id=row.node_id,
         role=row.role,
@@ -73,6 +87,17 @@ def _process(row: Process) -> ProcessView:
         stop_grace=row.spec.get("stop_grace"),
         served=row.ready_at is not None,
     )
+    if view.state is not ProcessState.READY or view.evidence is None or not fails(view.probe_kind, view.evidence):
+        return view
+    return replace(view, unhealthy_since=row.evidence.get("failing_since") or view.heard_at)
+
+
+def seen_of(view: ProcessView) -> dict[str, Any]:
+    """What the node said of a process, as its row and its history keep it: {} where nothing was seen."""
+    if view.evidence is None or not view.evidence.known:
+        return {}
+    facts = {name: value for name, value in asdict(view.evidence).items() if name not in LABELS and value is not None}
+    return facts if view.unhealthy_since is None else facts | {"failing_since": view.unhealthy_since}
 
 
 def _epoch(moment: datetime | None) -> float | None:

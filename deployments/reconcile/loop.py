@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,7 +12,7 @@ from django.utils import timezone
 
 from deployments.domain.plan import Collect, CreateReplica, Launch, MoveReplica, Place, Plan, Settle, Stop, plan
 from deployments.domain.policy import Policy
-from deployments.domain.specs import DeploymentView, ProcessView
+from deployments.domain.specs import ProcessView
 from deployments.domain.states import PROCESS_FINAL, Reason
 from deployments.leases import lease, still_mine
 from deployments.models import Deployment, Node, Process, Replica
@@ -26,7 +25,7 @@ from deployments.transitions import move
 from deployments.transitions import record as record_transition
 
 from . import act
-from .load import load
+from .load import load, seen_of
 from .place import place_attempt
 
 log = logging.getLogger(__name__)
@@ -51,10 +50,13 @@ def reconcile(deployment_id: int, policy: Policy | None = None) -> Plan | None:
         if token is None or deployment is None:
             return None
         look_at_nodes(deployment, policy)
+        if not still_mine(Deployment, deployment.pk, token):
+            return None
         view = load(deployment)
         step = plan(view, timezone.now().timestamp(), policy)
-        _note_phases(view)
-        moved = not _write(deployment, view, step, token) or _act(deployment, step, policy, token)
+        views = {process.id: process for replica in view.replicas for process in replica.processes}
+        _note_what_is_seen(views)
+        moved = not _write(deployment, views, step, token) or _act(deployment, step, policy, token)
         _finish(deployment, step, token, again=moved or any(isinstance(a, ROWS) for a in step.actions))
         return step
 
@@ -62,11 +64,13 @@ def reconcile(deployment_id: int, policy: Policy | None = None) -> Plan | None:
 def look_at_nodes(deployment: Deployment, policy: Policy) -> None:
     """Ask the nodes of living processes for a report, where no observer has brought a fresh one."""
     now = timezone.now()
-    stale = Q(heard_at__isnull=True) | Q(heard_at__lt=now - timedelta(seconds=FRESH_S))
-    unobserved = Q(observed_until__isnull=True) | Q(observed_until__lt=now)
+    stale = Q(heard_at=None) | Q(heard_at__lt=now - timedelta(seconds=FRESH_S))
+    # An observer that has a node but no stream from it has marked it with the error, or will have fallen silent.
+    late = Q(heard_at=None) | Q(heard_at__lt=now - timedelta(seconds=policy.report_ttl / 2))
+    unobserved = Q(observed_until=None) | Q(observed_until__lt=now) | Q(error__isnull=False) | late
     live = Process.objects.filter(deployment=deployment).exclude(state__in=[s.value for s in PROCESS_FINAL])
-    nodes = Node.objects.filter(stale, unobserved, processes__in=live).distinct().select_related("key", "jump__key")
-    calls = [(node, target_of(node)) for node in nodes]
+    rows = Node.objects.filter(stale, unobserved, pk__in=live.values("node"))
+    calls = [(node, target_of(node)) for node in rows.select_related("key", "jump__key")]
     for (node, _), answer in zip(calls, act.side_by_side(_report, [target for _, target in calls]), strict=True):
         if isinstance(answer, RemoteError):
             record_failure(node, answer, policy.report_ttl)
@@ -81,22 +85,23 @@ def _report(target):
         return error
 
 
-def _note_phases(view: DeploymentView) -> None:
-    """Phase and progress are labels of STARTING; keeping them needs no transition."""
-    for replica in view.replicas:
-        for process in replica.processes:
-            seen = process.evidence
-            if seen is not None and seen.phase:
-                rows = Process.objects.filter(pk=process.id).exclude(phase=seen.phase, progress=seen.progress)
-                rows.update(phase=seen.phase, progress=seen.progress)
+def _note_what_is_seen(views: dict[str, ProcessView]) -> None:
+    """Keep evidence, phase and progress beside the states of what is not over; they need no transition."""
+    rows = Process.objects.filter(pk__in=views).exclude(state__in=[state.value for state in PROCESS_FINAL])
+    for row in rows.only("evidence", "phase", "progress"):
+        seen, facts = views[str(row.pk)].evidence, seen_of(views[str(row.pk)])
+        values: dict[str, Any] = {"evidence": facts} if facts and facts != row.evidence else {}
+        if seen is not None and seen.phase and (seen.phase, seen.progress) != (row.phase, row.progress):
+            values |= {"phase": seen.phase, "progress": seen.progress}
+        if values:
+            Process.objects.filter(pk=row.pk).update(**values)
 
 
-def _write(deployment: Deployment, view: DeploymentView, step: Plan, token: str) -> bool:
+def _write(deployment: Deployment, views: dict[str, ProcessView], step: Plan, token: str) -> bool:
     """Everything of a plan that is only rows. False = somebody else changed them first; look again."""
-    seen = {process.id: process for replica in view.replicas for process in replica.processes}
     for action in step.actions:
         if isinstance(action, Settle):
-            if not _settle(action, seen[action.process_id]):
+            if not _settle(action, views[action.process_id]):
                 return False
         elif isinstance(action, CreateReplica):
             _create(deployment, action)
@@ -107,7 +112,7 @@ def _write(deployment: Deployment, view: DeploymentView, step: Plan, token: str)
     return True
 
 
-def _settle(action: Settle, seen: ProcessView) -> bool:
+def _settle(action: Settle, view: ProcessView) -> bool:
     """Move a process, with what its node said as the evidence."""
     verdict = action.verdict
     rows = Process.objects.filter(pk=action.process_id, state=action.old)
@@ -119,7 +124,7 @@ def _settle(action: Settle, seen: ProcessView) -> bool:
     columns: dict[str, Any] = {"deadline": _moment(action.deadline)}
     if action.boot_id:
         columns["launch_boot_id"] = action.boot_id
-    evidence = {} if seen.evidence is None else {**asdict(seen.evidence), "heard_at": seen.heard_at}
+    evidence = {**seen_of(view), "heard_at": view.heard_at}
     return move(row, verdict.state, verdict.reason, verdict.note, where=rows, evidence=evidence, **columns)
 
 
@@ -162,12 +167,14 @@ def _moment(epoch: float | None) -> datetime | None:
 def _act(deployment: Deployment, step: Plan, policy: Policy, token: str) -> bool:
     """Collect before stop, so that the evidence is kept before it is cleared away. True = a state changed."""
     moved = False
-    for kinds in ((Collect,), (Launch, Stop)):
-        actions = [action for action in step.actions if isinstance(action, kinds)]
-        if kinds == (Collect,):
-            actions = [a for a in actions if Process.objects.filter(pk=a.process_id, black_box__isnull=True).exists()]
-        results = act.perform(act.prepare(deployment, actions, policy))
-        if results and not still_mine(Deployment, deployment.pk, token):
+    for actions in (_wanted_boxes(step), [action for action in step.actions if isinstance(action, (Launch, Stop))]):
+        calls = act.prepare(deployment, actions, policy)
+        if not calls:
+            continue
+        if not still_mine(Deployment, deployment.pk, token, act.patience(calls)):
+            return True
+        results = act.perform(calls)
+        if not still_mine(Deployment, deployment.pk, token):
             log.warning(
                 "deployment %s: the lease ran out during the step; its results are looked for again", deployment.pk
             )
@@ -175,6 +182,14 @@ def _act(deployment: Deployment, step: Plan, policy: Policy, token: str) -> bool
         for call, result in results:
             moved |= act.record(deployment, call, result, policy)
     return moved
+
+
+def _wanted_boxes(step: Plan) -> list[Collect]:
+    """What is to be collected and was not yet."""
+    actions = [action for action in step.actions if isinstance(action, Collect)]
+    missing = Process.objects.filter(pk__in=[action.process_id for action in actions], black_box__isnull=True)
+    wanted = {str(pk) for pk in missing.values_list("pk", flat=True)}
+    return [action for action in actions if action.process_id in wanted]
 
 
 def _finish(deployment: Deployment, step: Plan, token: str, *, again: bool) -> None:

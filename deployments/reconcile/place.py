@@ -71,8 +71,9 @@ def place_attempt(deployment: Deployment, replica_id: str, attempt: int, token: 
     try:
         with transaction.atomic():
             # Placing is one at a time: the fleet that was looked at is the fleet that is claimed.
-            list(Node.objects.select_for_update().order_by("pk").values_list("pk"))
-            replica = Replica.objects.select_for_update().get(pk=replica_id)
+            # Keys stay readable, so that nobody who only points at a node or a replica waits for us in a circle.
+            list(Node.objects.select_for_update(no_key=True).order_by("pk").values_list("pk"))
+            replica = Replica.objects.select_for_update(no_key=True).get(pk=replica_id)
             ours = Deployment.objects.filter(pk=deployment.pk, lease_token=token).exists()
             if not ours or replica.attempt != attempt - 1 or replica.state == ReplicaState.STOPPED:
                 return
