@@ -8,78 +8,67 @@ from collections.abc import Iterable, Mapping
 
 from .plugins import Problem
 
+_LAYOUT = "the layout"
+_PROXY = "a proxy in front of the engine"
 # Flags that the layout, the node or the deployment decides. Value: where to set it instead.
 RESERVED_FLAGS: dict[str, str] = {
     "--host": "the node's cluster address",
     "--port": "the node's port range",
     "--model": "the deployment's model",
     "--served-model-name": "the deployment's served name",
-    "--tensor-parallel-size": "the layout",
-    "-tp": "the layout",
-    "--pipeline-parallel-size": "the layout",
-    "-pp": "the layout",
-    "--data-parallel-size": "the layout",
-    "-dp": "the layout",
-    "--nnodes": "the layout",
-    "--node-rank": "the layout",
-    "--master-addr": "the layout",
-    "--master-port": "the layout",
-    "--headless": "the layout",
     "--distributed-executor-backend": "the layout's backend",
-    "--device-ids": "the layout",
     "--api-key": "nothing: a key is generated for each deployment",
     "--uds": "nothing: the panel needs the engine's TCP address",
-    "--ssl-keyfile": "a proxy in front of the engine",
-    "--ssl-certfile": "a proxy in front of the engine",
-    "--root-path": "a proxy in front of the engine",
+    "--grpc": "nothing: the panel needs the engine's HTTP API",
+    **dict.fromkeys(
+        (
+            *("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp"),
+            *("--prefill-context-parallel-size", "-pcp", "--decode-context-parallel-size", "-dcp"),
+            *("--data-parallel-size", "-dp", "--data-parallel-size-local", "-dpl", "--data-parallel-rank", "-dpn"),
+            *("--data-parallel-start-rank", "-dpr", "--data-parallel-address", "-dpa", "--data-parallel-rpc-port"),
+            *("-dpp", "--data-parallel-backend", "-dpb", "--data-parallel-external-lb", "-dpe", "-dpm"),
+            *("--data-parallel-hybrid-lb", "-dph", "--data-parallel-multi-port-external-lb"),
+            *("--data-parallel-supervisor-port", "--nnodes", "-n", "--node-rank", "-r", "--master-addr"),
+            *("--master-port", "--headless", "--device-ids"),
+        ),
+        _LAYOUT,
+    ),
+    **dict.fromkeys(
+        (
+            *("--ssl-keyfile", "--ssl-certfile", "--ssl-ca-certs", "--ssl-cert-reqs", "--ssl-ciphers"),
+            *("--enable-ssl-refresh", "--root-path"),
+        ),
+        _PROXY,
+    ),
 }
-# Flags by which an engine loads and runs somebody's code, or reads files of the caller's choice.
+# Flags by which an engine loads and runs somebody's code, or reads, writes or calls what the caller chooses.
 CODE_FLAGS = frozenset(
-    {
-        "--trust-remote-code",
-        "--config",
-        "--middleware",
-        "--worker-cls",
-        "--worker-extension-cls",
-        "--tool-parser-plugin",
-        "--reasoning-parser-plugin",
-        "--logits-processors",
-        "--kv-transfer-config",
-        "--kv-events-config",
-        "--ec-transfer-config",
-        "--hf-config-path",
-        "--hf-overrides",
-        "--tokenizer",
-        "--chat-template",
-        "--model-loader-extra-config",
-        "--load-format",
-        "--download-dir",
-        "--allowed-local-media-path",
-        "--scheduler-cls",
-        "--compilation-config",
-        "--additional-config",
-        "--profiler-config",
-        "--hf-token",
-    }
+    (
+        *("--trust-remote-code", "--config", "--middleware", "--worker-cls", "--worker-extension-cls"),
+        *("--tool-parser-plugin", "--reasoning-parser-plugin", "--io-processor-plugin", "--logits-processors"),
+        *("--scheduler-cls", "--model-class-overrides", "--log-config-file", "--tool-server"),
+        *("--kv-transfer-config", "--kv-events-config", "--ec-transfer-config", "--weight-transfer-config"),
+        *("--compilation-config", "-cc", "-O", "--additional-config", "--profiler-config", "--otlp-traces-endpoint"),
+        *("--structured-outputs-config", "--reasoning-config", "--speculative-config", "-sc"),
+        *("--spec-model", "--spec-method", "--lora-modules", "--default-mm-loras"),
+        *("--hf-config-path", "--hf-overrides", "--hf-token", "--revision", "--code-revision"),
+        *("--tokenizer", "--tokenizer-revision", "--generation-config", "--chat-template"),
+        *("--trust-request-chat-template", "--enable-prompt-embeds", "--enable-mm-embeds"),
+        *("--model-loader-extra-config", "--load-format", "--download-dir", "--allowed-local-media-path"),
+        *("--mm-encoder-fp8-scale-path", "--mm-encoder-fp8-scale-save-path"),
+    )
 )
 ENV_ALLOWED = re.compile(
     r"^(VLLM|NCCL|GLOO|HF|OMP|MKL|UCX|TORCH_NCCL|TORCHINDUCTOR|CUDA_LAUNCH|CUDA_DEVICE|RAY_DEDUP|TOKENIZERS)_[A-Z0-9_]+$"
     r"|^TP_SOCKET_IFNAME$"
 )
-# Names within the allowed prefixes that still load code, or that the launcher decides.
-ENV_ADMIN = frozenset(
-    {
-        "VLLM_PLUGINS",
-        "VLLM_USE_MODELSCOPE",
-        "VLLM_RPC_BASE_PATH",
-        "VLLM_CONFIG_ROOT",
-        "HF_ENDPOINT",
-        "HF_TOKEN",
-        "HF_HOME",
-    }
+# Names within the allowed prefixes by which code is loaded, files are read or written, or somebody is called.
+ENV_ADMIN = re.compile(
+    r"(^|_)(PATH|FILE|DIR|FOLDER|ROOT|CACHE|HOME|PLUGINS?|SO|LIBRARIES|TOOL|MODULES?|TOKEN|ENDPOINT|SERVER|URL|CONF|CONFIG"
+    r"|RESOLVER|INSECURE|DUMP)(_|$)|^VLLM_USE_MODELSCOPE$|^VLLM_ALLOW_RUNTIME_LORA_UPDATING$"
 )
-ENV_RESERVED = frozenset(
-    {"VLLM_API_KEY", "VLLM_HOST_IP", "VLLM_PORT", "CUDA_VISIBLE_DEVICES", "SPT_NOENV", "LD_PRELOAD", "LD_LIBRARY_PATH"}
+ENV_RESERVED = re.compile(
+    r"VLLM_(API_KEY|HOST_IP|PORT|DP_\w+)|CUDA_VISIBLE_DEVICES|SPT_NOENV|LD_PRELOAD|LD_LIBRARY_PATH|PILOTHOUSE_\w*"
 )
 _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
@@ -94,13 +83,17 @@ def split_args(text: str) -> tuple[str, ...]:
 
 
 def flag_of(word: str) -> str | None:
-    """The flag that an argument word sets, in its dashed form; None for a value."""
-    if not word.startswith("-") or re.match(r"^-\d", word):
+    """The flag that an argument word sets, as the engine's parser reads it; None for a value.
+
+    Long flags come with dashes for underscores and without `=value`, `.key` and `+`; `--` and `-` stay as they are.
+    Of the short ones, those of one letter may have their value right behind them (`-n2`).
+    """
+    if not word.startswith("-") or re.match(r"^-\.?\d", word):
         return None
-    name = word.split("=", 1)[0]
+    name = re.split(r"[=.]", word, maxsplit=1)[0].rstrip("+")
     if name.startswith("--"):
-        name = "--" + name[2:].split(".", 1)[0].replace("_", "-")
-    return name
+        return "--" + name[2:].replace("_", "-")
+    return name[:2] if name[:2] in ("-n", "-r", "-q", "-O") else name
 
 
 def flags_of(args: Iterable[str]) -> tuple[str, ...]:
@@ -111,9 +104,10 @@ def flags_of(args: Iterable[str]) -> tuple[str, ...]:
 def check_args(args: Iterable[str], *, may_run_code: bool) -> list[Problem]:
     """Problems of an argument list: reserved flags, flags that run code, a word that looks like a second model."""
     words = list(args)
-    problems = [_reserved(flag) for flag in flags_of(words) if _match(flag, RESERVED_FLAGS)]
+    flags = [flag for word in words if (flag := flag_of(word)) is not None and not _LEVEL.fullmatch(word)]
+    problems = [_reserved(flag) for flag in flags if _match(flag, RESERVED_FLAGS)]
     if not may_run_code:
-        problems += [_runs_code(flag) for flag in flags_of(words) if _match(flag, CODE_FLAGS)]
+        problems += [_runs_code(flag) for flag in flags if _match(flag, CODE_FLAGS)]
     if words and flag_of(words[0]) is None:
         problems.append(
             Problem(
@@ -125,18 +119,24 @@ def check_args(args: Iterable[str], *, may_run_code: bool) -> list[Problem]:
         )
     if any("\x00" in word for word in words):
         problems.append(Problem("INVALID_OPTION", "An engine argument holds a NUL byte.", "Remove it.", field="args"))
+    if any(flag in ("--", "-") for flag in flags):
+        problems.append(
+            Problem("INVALID_OPTION", "A lone dash ends the flags.", "Remove it; write flags only.", field="args")
+        )
     return problems
 
 
+# -O0 to -O3 choose a level of optimisation and nothing else.
+_LEVEL = re.compile(r"-O[0-3]")
+
+
 def _match(flag: str, table: Iterable[str]) -> bool:
-    # argparse takes any unambiguous prefix of a long flag, so a prefix of a reserved one is refused as well.
-    if flag in table:
-        return True
-    return len(flag) > 4 and any(name.startswith(flag) for name in table)
+    # argparse takes any unambiguous prefix of a flag, long or short, so a prefix of a listed one is refused as well.
+    return flag in table or (flag.strip("-") != "" and any(name.startswith(flag) for name in table))
 
 
 def _reserved(flag: str) -> Problem:
-    where = RESERVED_FLAGS.get(flag, "the deployment")
+    where = RESERVED_FLAGS.get(flag) or next(where for name, where in RESERVED_FLAGS.items() if name.startswith(flag))
     return Problem(
         "INVALID_OPTION", f"{flag} is set by Pilothouse.", f"Remove it; it is decided by {where}.", field="args"
     )
@@ -161,9 +161,9 @@ def check_env(env: Mapping[str, str], *, may_run_code: bool) -> list[Problem]:
             )
         elif "\x00" in value:
             problems.append(Problem("INVALID_OPTION", f"The value of {name} holds a NUL byte.", field="env"))
-        elif name in ENV_RESERVED or name.startswith("PILOTHOUSE_"):
+        elif ENV_RESERVED.fullmatch(name):
             problems.append(Problem("INVALID_OPTION", f"{name} is set by Pilothouse.", "Remove it.", field="env"))
-        elif not may_run_code and (name in ENV_ADMIN or not ENV_ALLOWED.fullmatch(name)):
+        elif not may_run_code and (ENV_ADMIN.search(name) or not ENV_ALLOWED.fullmatch(name)):
             problems.append(
                 Problem(
                     "NOT_PERMITTED",

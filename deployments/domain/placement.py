@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from . import layouts
 from .errors import InvalidLayout, Unplaceable
@@ -76,12 +77,12 @@ def place(spec: LayoutSpec, nodes: Sequence[NodeView], wanted: Iterable[int] = (
         Unplaceable: No node can take a seat; the detail lists why for each.
     """
     choice = frozenset(wanted)
-    pool = [node for node in nodes if not choice or node.id in choice]
+    pool = {node.id: node for node in nodes if not choice or node.id in choice}
     assignments = []
     for seat in layout_of(spec).seats(spec):
-        node = _tightest(pool, seat)
+        node = _tightest(pool.values(), seat)
         if node is None:
-            reasons = [reason for candidate in pool if (reason := unfit(candidate, seat))]
+            reasons = [reason for candidate in pool.values() if (reason := unfit(candidate, seat))]
             raise Unplaceable(
                 f"No node can take {seat.accelerators} accelerator{'s' if seat.accelerators != 1 else ''} now: "
                 + ("; ".join(reasons) if reasons else "there is no node to choose from")
@@ -89,10 +90,17 @@ def place(spec: LayoutSpec, nodes: Sequence[NodeView], wanted: Iterable[int] = (
                 detail={"reasons": reasons},
             )
         assignments.append(_assign(node, seat))
+        pool[node.id] = _without(node, assignments[-1])
     return tuple(assignments)
 
 
-def _tightest(pool: Sequence[NodeView], seat: Seat) -> NodeView | None:
+def _without(node: NodeView, taken: Assignment) -> NodeView:
+    """What is left of a node for the next seat of the same replica."""
+    left = tuple(slot for slot in node.free_accelerators if slot not in taken.accelerators)
+    return replace(node, free_accelerators=left, used_ports=node.used_ports | set(taken.ports.values()))
+
+
+def _tightest(pool: Iterable[NodeView], seat: Seat) -> NodeView | None:
     fitting = [node for node in pool if unfit(node, seat) is None]
     return min(fitting, key=lambda node: (len(node.free_accelerators), node.name), default=None)
 

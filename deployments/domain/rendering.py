@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import platforms
+from .errors import InvalidInput
 from .options import flags_of
 from .plugins import Platform, RenderContext, discover
 from .specs import Assignment, Probe, ProcessSpec
@@ -17,12 +18,18 @@ def platform_of(name: str) -> Platform:
 
 
 def engine_argv(context: RenderContext, seat: Assignment, layout_args: tuple[str, ...]) -> tuple[str, ...]:
-    """The words that start one engine: program, model, identity, layout, platform defaults, then people's own."""
+    """The words that start one engine: program, model, identity, layout, platform defaults, then people's own.
+
+    Raises:
+        InvalidInput: A name or path that the engine would read as a flag.
+    """
     node = context.nodes[seat.node_id]
     program = f"{node.environment}/bin/vllm" if node.environment else "vllm"
     identity = ("--served-model-name", context.served_name, "--host", node.address, "--port", str(seat.ports["http"]))
     defaults = platform_of(node.platform).args(context, seat)
     model = node.model_path or context.model.path
+    _no_flag(model, "path")
+    _no_flag(context.served_name, "served_name")
     return (
         program,
         "serve",
@@ -32,6 +39,11 @@ def engine_argv(context: RenderContext, seat: Assignment, layout_args: tuple[str
         *_without(defaults, context.options.args),
         *context.options.args,
     )
+
+
+def _no_flag(word: str, field: str) -> None:
+    if not word or word.startswith("-"):
+        raise InvalidInput(f"{word!r} would be read as a flag.", remedy="Begin with another letter.", field=field)
 
 
 def engine_env(context: RenderContext, seat: Assignment) -> dict[str, str]:
