@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -46,7 +47,10 @@ def gpu_facts(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 def accelerators_of(raw: Mapping[str, Any], platform: str | None = None) -> tuple[Accelerator, ...]:
     """The accelerators of a probe's answer, in PCI bus order; CPU slots where there is no GPU or `platform` says so."""
-    gpus = () if platform == "cpu" else read_gpus((raw.get("nvidia_smi") or {}).get("xml"))
+    answer = raw.get("nvidia_smi") or {}
+    gpus = () if platform == "cpu" else read_gpus(answer.get("xml"))
+    said = answer.get("compute_capabilities") or {}
+    gpus = tuple(replace(gpu, compute_capability=said.get(gpu.uuid) or gpu.compute_capability) for gpu in gpus)
     return gpus or (() if platform == "cuda" else cpu_slots(raw))
 
 
@@ -79,7 +83,7 @@ def _migs(gpu: ElementTree.Element, index: int) -> tuple[Accelerator, ...]:
     return tuple(found)
 
 
-# nvidia-smi's XML does not say the compute capability; NVIDIA's names do. Unknown names stay unknown.
+# Old drivers do not say the compute capability, and never for a MIG instance; the names do. Unknown stays unknown.
 CAPABILITIES = (
     (r"\b(B200|B100|GB200)\b", "10.0"),
     (r"\b(H200|H100|H800|H20|GH200)\b", "9.0"),

@@ -4,6 +4,7 @@ import csv
 
 from . import programs
 
+# A driver keeps this much more or less from one moment to the next, and a context beside what its process asked for.
 SLACK_MIB = 64
 _TIMEOUT_S = 5.0
 
@@ -20,40 +21,40 @@ def _query(what, fields):
     return [row for row in csv.reader(done.out.splitlines(), skipinitialspace=True) if len(row) == len(fields)]
 
 
-def used(uuids):
-    """{uuid: MiB used, or None where it is not said}; None when nothing answers."""
+def snapshot(uuids):
+    """{uuid: {"used": MiB, "by": {pid: MiB}}} as it is now; None when nothing answers, values None where not said."""
     rows = _query("gpu", ("uuid", "memory.used"))
     if rows is None:
         return None
-    said = {row[0]: int(row[1]) if row[1].isdigit() else None for row in rows}
-    return {uuid: said.get(uuid) for uuid in uuids}
-
-
-def _holders():
-    """{uuid: set of pids} of compute processes, or None."""
-    rows = _query("compute-apps", ("gpu_uuid", "pid"))
-    if rows is None:
-        return None
-    found = {}
-    for uuid, pid in rows:
-        if pid.isdigit():
-            found.setdefault(uuid, set()).add(int(pid))
+    apps = _query("compute-apps", ("gpu_uuid", "pid", "used_memory")) or []
+    said = {row[0]: _number(row[1]) for row in rows}
+    found = {uuid: {"used": said.get(uuid), "by": {}} for uuid in uuids}
+    for uuid, pid, used in apps:
+        if uuid in found:
+            found[uuid]["by"][pid] = _number(used)
     return found
 
 
-def held(uuids, baseline, pids):
-    """Uuids whose memory is not back: above the baseline, and one of `pids` is among its users. None = unknown."""
-    if not uuids:
-        return []
-    now = used(uuids)
+def _number(text):
+    return int(text) if text.isdigit() else None
+
+
+def held(uuids, before, pids):
+    """Uuids whose memory is not back. None = nothing on this node has ever been able to tell."""
+    now = snapshot(uuids) if uuids else {}
     if now is None:
-        return None
-    high = [uuid for uuid in uuids if not _is_back(now.get(uuid), (baseline or {}).get(uuid))]
-    if not high:
-        return []
-    holders = _holders()
-    return None if holders is None else [uuid for uuid in high if holders.get(uuid, set()) & set(pids)]
+        # It answered before the start and does not now: that is no proof.
+        return sorted(before) if before else None
+    return [uuid for uuid in uuids if not _is_back(now[uuid], (before or {}).get(uuid), pids)]
 
 
-def _is_back(now, before):
-    return now is not None and before is not None and now <= before + SLACK_MIB
+def _is_back(now, before, pids):
+    """Memory is back when what nobody else explains is no more than it was before, and no member holds any."""
+    if any(pid in now["by"] for pid in map(str, pids)):
+        return False
+    if before is None or now["used"] is None or before["used"] is None:
+        return True
+    strangers = [used for pid, used in now["by"].items() if pid not in before["by"]]
+    if None in strangers:
+        return True
+    return now["used"] - sum(strangers) <= before["used"] + SLACK_MIB * (1 + len(strangers))

@@ -164,11 +164,19 @@ def _path(path):
 def _nvidia_smi():
     path = programs.which("nvidia-smi")
     if path is None:
-        return {"found": None, "xml": None, "rc": None, "stderr": None, "timed_out": False}
+        return {"found": None, "xml": None, "rc": None, "stderr": None, "timed_out": False, "compute_capabilities": {}}
     done = programs.run([path, "-q", "-x"], _NVIDIA_S)
     # A driver that does not match says so on stdout: it is kept even if it is no XML.
     xml = done.out[:_XML_CAP] or None
-    return {"found": path, "xml": xml, "rc": done.rc, "stderr": done.err[-4000:], "timed_out": done.timed_out}
+    answer = {"found": path, "xml": xml, "rc": done.rc, "stderr": done.err[-4000:], "timed_out": done.timed_out}
+    # The XML does not say it, and drivers before 510 do not know the field: then there is nothing here.
+    caps = (
+        None
+        if done.rc != 0
+        else programs.run([path, "--query-gpu=uuid,compute_cap", "--format=csv,noheader"], _NVIDIA_S)
+    )
+    rows = [line.split(", ") for line in caps.out.splitlines()] if caps and caps.rc == 0 else []
+    return {**answer, "compute_capabilities": {row[0]: row[1] for row in rows if len(row) == 2}}
 
 
 def _limits():

@@ -99,7 +99,7 @@ def _start(session, record, request, secrets):
     _check_room(record)
     paths.write_json(record.file("secrets.json"), secrets)
     if request["accelerators"]:
-        paths.write_json(record.file("baseline.json"), accelerators.used(request["accelerators"]))
+        paths.write_json(record.file("baseline.json"), accelerators.snapshot(request["accelerators"]))
     paths.write_json(record.file("request.json"), request, durable=True)
     answer = _supervise(session, record)
     if "started" in answer:

@@ -204,17 +204,28 @@ def test_memory_that_does_not_come_back_is_no_proof(connect: Connect, gpu: Path)
     client = connect(env={"PATH": f"{gpu}:{os.environ['PATH']}"})
     process, started = client.start(argv=["sleep", "600"], accelerators=["GPU-1"])
     (gpu / "used").write_text("73292")
-    (gpu / "apps").write_text(f"GPU-1, {started['pid']}")
+    (gpu / "apps").write_text(f"GPU-1, {started['pid']}, 72000")
     proof = client.stop(process, kill_s=0.5)
     assert not proof["proven"]
     assert proof["left"]["accelerators"] == ["GPU-1"]
+    (gpu / "apps").write_text("")
+    assert not client.stop(process, kill_s=0.5)["proven"], "memory that no process explains is still not back"
     (gpu / "used").write_text("660")
     assert client.stop(process)["proven"]
+
+
+def test_an_nvidia_smi_that_no_longer_answers_is_no_proof(connect: Connect, gpu: Path) -> None:
+    client = connect(env={"PATH": f"{gpu}:{os.environ['PATH']}"})
+    process, _ = client.start(argv=["sleep", "600"], accelerators=["GPU-1"])
+    (gpu / "nvidia-smi").write_text("#!/bin/sh\necho no devices were found; exit 6\n")
+    proof = client.stop(process, kill_s=0.5)
+    assert not proof["proven"]
+    assert proof["left"] == {"members": [], "ports": [], "accelerators": ["GPU-1"]}
 
 
 def test_memory_that_somebody_else_uses_now_is_not_waited_for(connect: Connect, gpu: Path) -> None:
     client = connect(env={"PATH": f"{gpu}:{os.environ['PATH']}"})
     process, _ = client.start(argv=["sleep", "600"], accelerators=["GPU-1"])
     (gpu / "used").write_text("50000")
-    (gpu / "apps").write_text("GPU-1, 1")
+    (gpu / "apps").write_text("GPU-1, 1, 49300")
     assert client.stop(process)["proven"]
