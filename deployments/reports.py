@@ -13,7 +13,7 @@ from deployments.domain.errors import InvalidInput, PilothouseError
 from deployments.domain.model_facts import read_config
 from deployments.domain.states import NodeState, Reason
 from deployments.models import Accelerator, LanguageModel, ModelCopy, Node
-from deployments.remote.launcher import HostKeyChanged, HostKeyUnknown, RemoteError, Unreachable
+from deployments.remote.launcher import AuthFailed, HostKeyChanged, HostKeyUnknown, RemoteError
 from deployments.transitions import record as record_transition
 
 
@@ -63,16 +63,21 @@ def record_facts(node: Node, raw: dict[str, Any]) -> None:
 
 
 def record_failure(node: Node, error: PilothouseError, ttl: float) -> None:
-    """Keep why a node could not be asked. It is UNREACHABLE only once it has been silent for `ttl` seconds."""
+    """Keep why a node could not be asked.
+
+    It is UNREACHABLE only once it has been silent for `ttl` seconds; one that refuses us is NOT_READY at once.
+    """
     Node.objects.filter(pk=node.pk).update(error=error.as_dict())
     node.error = error.as_dict()
     if isinstance(error, HostKeyChanged | HostKeyUnknown):
         _remember_offer(node, error)
-    recent = node.heard_at is not None and timezone.now() - node.heard_at < timedelta(seconds=ttl)
-    if recent:
+    if isinstance(error, HostKeyChanged | HostKeyUnknown | AuthFailed):
+        _become(node, NodeState.NOT_READY, error.message, error.code)
         return
-    silent = isinstance(error, Unreachable) or (isinstance(error, RemoteError) and error.retryable)
-    _become(node, NodeState.UNREACHABLE if silent else NodeState.NOT_READY, error.message)
+    if node.heard_at is not None and timezone.now() - node.heard_at < timedelta(seconds=ttl):
+        return
+    silent = isinstance(error, RemoteError) and error.retryable
+    _become(node, NodeState.UNREACHABLE if silent else NodeState.NOT_READY, error.message, error.code)
 
 
 def _remember_offer(node: Node, error: PilothouseError) -> None:
@@ -86,17 +91,18 @@ def _remember_offer(node: Node, error: PilothouseError) -> None:
         Node.objects.filter(pk=node.pk).update(offered_host_key=offered)
 
 
-def _become(node: Node, state: NodeState, note: str) -> None:
+def _become(node: Node, state: NodeState, note: str, reason: str = Reason.PROBE_PASSED) -> None:
     if node.state == state:
         if node.state_note != note and state is not NodeState.READY:
             Node.objects.filter(pk=node.pk).update(state_note=note)
         return
     old = node.state
     now = timezone.now()
-    if Node.objects.filter(pk=node.pk, state=old).update(state=state, state_note=note, state_at=now):
+    with transaction.atomic():
+        if not Node.objects.filter(pk=node.pk, state=old).update(state=state, state_note=note, state_at=now):
+            return
         node.state, node.state_note, node.state_at = state, note, now
-        reason = Reason.PROBE_PASSED if state is NodeState.READY else Reason.UNREACHABLE
-        record_transition("node", node.pk, old, state, reason, note, node_id=node.pk, name=node.name)
+        record_transition("node", node.pk, old, state, reason[:32], note, node_id=node.pk, name=node.name)
 
 
 def record_files(model_id: int, node: Node, answer: dict[str, Any]) -> ModelCopy | None:
@@ -124,7 +130,9 @@ def record_files(model_id: int, node: Node, answer: dict[str, Any]) -> ModelCopy
 
 
 def record_missing(model_id: int, node: Node, error: dict[str, Any]) -> None:
-    """Keep that a node does not have a model's folder, and why."""
+    """Keep that a node does not have a model's folder, and why; nothing for a model that was removed meanwhile."""
+    if not LanguageModel.objects.filter(pk=model_id).exists():
+        return
     ModelCopy.objects.update_or_create(
         model_id=model_id,
         node=node,

@@ -18,15 +18,15 @@ def installation_id() -> str:
     return str(row.pk)
 
 
-def target_of(node: Node) -> NodeTarget:
-    """How to reach a node. Only accepted host keys are given out."""
+def target_of(node: Node, installation: str | None = None) -> NodeTarget:
+    """How to reach a node. Only accepted host keys are given out. For many nodes, look `installation` up once."""
     endpoint = jump = None
     if node.kind == Node.Kind.SSH:
         endpoint = SshEndpoint(node.address, node.port, node.user, _private(node), _keys(node.host_key))
         if node.jump is not None:
             j = node.jump
             jump = SshEndpoint(j.address, j.port, j.user, j.key.private, _keys(j.host_key))
-    return NodeTarget(node.pk, node.name, installation_id(), endpoint, jump, node.interpreter or None)
+    return NodeTarget(node.pk, node.name, installation or installation_id(), endpoint, jump, node.interpreter or None)
 
 
 def _private(node: Node) -> str:

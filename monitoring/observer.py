@@ -12,6 +12,7 @@ import logging
 import random
 import time
 import uuid
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import Any
 
@@ -24,14 +25,14 @@ from deployments.domain.errors import PilothouseError
 from deployments.domain.policy import Policy
 from deployments.models import Node
 from deployments.remote import launcher
-from deployments.remote.launcher import NodeTarget, RemoteError
+from deployments.remote.launcher import NodeTarget
 from deployments.reports import record, record_failure
-from deployments.targets import target_of
+from deployments.targets import installation_id, target_of
 from deployments.transitions import ring_node
 
 log = logging.getLogger(__name__)
 
-# A node is this observer's for so long; renewed with each report that is written (s).
+# A node is this observer's for so long; renewed each round and with each report that is written (s).
 LEASE_S = 15
 # A report without news is written this often, so that "heard" stays true (s).
 QUIET_S = 4.0
@@ -74,9 +75,8 @@ class Observer:
                     log.warning("the database is away: %s", error)
                 await asyncio.sleep(ROUND_S)
         finally:
-            for _, task in self._watches.values():
-                task.cancel()
-            await asyncio.gather(*(task for _, task in self._watches.values()), return_exceptions=True)
+            tasks = [self._drop(node_id) for node_id in list(self._watches)]
+            await asyncio.gather(*tasks, return_exceptions=True)
             with contextlib.suppress(DatabaseError):
                 await sync_to_async(self._let_go_all)()
 
@@ -85,80 +85,81 @@ class Observer:
         targets = await sync_to_async(self._claim)()
         for node_id, (target, task) in list(self._watches.items()):
             if targets.get(node_id) != target or task.done():
-                task.cancel()
-                del self._watches[node_id]
+                self._drop(node_id)
         for node_id, target in targets.items():
             if node_id not in self._watches:
                 self._watches[node_id] = (target, asyncio.create_task(self._watch(node_id, target)))
 
+    def _drop(self, node_id: int) -> asyncio.Task[None]:
+        _, task = self._watches.pop(node_id)
+        task.cancel()
+        return task
+
     def _claim(self) -> dict[int, NodeTarget]:
+        """Renew the leases of the nodes held, and take those that nobody holds."""
         close_old_connections()
         now = timezone.now()
         usable = Node.objects.filter(Q(kind=Node.Kind.LOCAL) | ~Q(host_key=""))
-        free = Q(observer="") | Q(observer=self.id) | Q(observed_until=None) | Q(observed_until__lt=now)
-        usable.filter(free).exclude(observer=self.id).update(observer=self.id, observed_until=None)
+        free = Q(observer__in=("", self.id)) | Q(observed_until=None) | Q(observed_until__lt=now)
+        usable.filter(free).update(observer=self.id, observed_until=now + timedelta(seconds=LEASE_S))
         mine = usable.filter(observer=self.id).select_related("key", "jump__key")
-        return {node.pk: target_of(node) for node in mine}
+        installation = installation_id()
+        return {node.pk: target_of(node, installation) for node in mine.defer("report", "facts")}
 
     async def _watch(self, node_id: int, target: NodeTarget) -> None:
         """Follow one node, coming back after failures ever more slowly."""
         pause = RETRY_FIRST_S
         while True:
             try:
-                async for report in self._reports(target):
-                    await self._heard(node_id, report)
-                    pause = RETRY_FIRST_S
-            except PilothouseError as error:
-                await self._lost(node_id, error)
+                async with contextlib.aclosing(self._reports(target)) as reports:
+                    async for report in reports:
+                        await sync_to_async(self._write)(node_id, report)
+                        pause = RETRY_FIRST_S
             except DatabaseError as error:
                 log.warning("node %s: the database is away: %s", target.name, error)
+            except PilothouseError as error:
+                await self._lost(node_id, target, error)
             except Exception:
                 # One node's surprise must not end the watching of the others.
                 log.exception("node %s: watching failed", target.name)
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(RETRY_LAST_S, pause * 2)
 
-    async def _reports(self, target: NodeTarget):
+    async def _reports(self, target: NodeTarget) -> AsyncGenerator[dict[str, Any], None]:
         """The reports worth writing: those with news, and one every few seconds."""
         seen: dict[str, Any] | None = None
         written = 0.0
-        async for report in launcher().watch(target, self._interval_s):
-            now_seen = news(report)
-            if now_seen != seen or time.monotonic() - written >= QUIET_S:
-                yield {"report": report, "changed": seen is not None and now_seen != seen}
-                seen, written = now_seen, time.monotonic()
+        async with contextlib.aclosing(launcher().watch(target, self._interval_s)) as reports:
+            async for report in reports:
+                now_seen = news(report)
+                if now_seen != seen or time.monotonic() - written >= QUIET_S:
+                    yield report
+                    seen, written = now_seen, time.monotonic()
 
-    async def _heard(self, node_id: int, said: dict[str, Any]) -> None:
-        await sync_to_async(self._write)(node_id, said["report"], said["changed"])
-
-    def _write(self, node_id: int, report: dict[str, Any], changed: bool) -> None:
+    def _write(self, node_id: int, report: dict[str, Any]) -> None:
+        """Keep a report; wake the reconciler where it differs from what was kept, whoever had written that."""
         close_old_connections()
         mine = Node.objects.filter(pk=node_id, observer=self.id)
-        if not mine.update(observed_until=timezone.now() + timedelta(seconds=LEASE_S)):
-            return
         node = mine.first()
-        if node is None:
+        if node is None or not mine.update(observed_until=timezone.now() + timedelta(seconds=LEASE_S)):
             return
-        was_away = node.error is not None
+        changed = node.error is not None or news(node.report) != news(report)
         record(node, report)
-        if changed or was_away:
+        if changed:
             ring_node(node)
 
-    async def _lost(self, node_id: int, error: PilothouseError) -> None:
-        await sync_to_async(self._write_failure)(node_id, error)
+    async def _lost(self, node_id: int, target: NodeTarget, error: PilothouseError) -> None:
+        try:
+            await sync_to_async(self._write_failure)(node_id, error)
+        except DatabaseError as away:
+            log.warning("node %s: the database is away: %s", target.name, away)
 
     def _write_failure(self, node_id: int, error: PilothouseError) -> None:
-        """Without a stream this observer's word is no fresher than anybody's, so the reconciler may ask itself."""
+        """Keep why there is no stream. The error also tells the reconciler that it must ask the node itself."""
         close_old_connections()
         node = Node.objects.select_related("jump").filter(pk=node_id, observer=self.id).first()
-        if node is None:
-            return
-        Node.objects.filter(pk=node_id).update(observed_until=None)
-        record_failure(node, error if isinstance(error, RemoteError) else _as_remote(error), Policy().report_ttl)
+        if node is not None:
+            record_failure(node, error, Policy().report_ttl)
 
     def _let_go_all(self) -> None:
         Node.objects.filter(observer=self.id).update(observer="", observed_until=None)
-
-
-def _as_remote(error: PilothouseError) -> RemoteError:
-    return RemoteError(error.message, remedy=error.remedy, node=error.node)

@@ -24,7 +24,7 @@ from deployments.remote.launcher import (
     StopProof,
     StopRequest,
 )
-from deployments.targets import target_of
+from deployments.targets import installation_id, target_of
 from deployments.transitions import move
 
 WIDTH = 64
@@ -55,6 +55,8 @@ class Call:
 
 def prepare(deployment: Deployment, actions: Sequence[Launch | Stop | Collect], policy: Policy) -> list[Call]:
     """Write down that each launch is about to be asked for, then gather what the calls need."""
+    if not actions:
+        return []
     rows = {
         str(row.pk): row
         for row in Process.objects.filter(pk__in=[a.process_id for a in actions]).select_related(
@@ -62,12 +64,14 @@ def prepare(deployment: Deployment, actions: Sequence[Launch | Stop | Collect], 
         )
     }
     calls = []
+    installation = installation_id()
     for action in actions:
         process = rows[action.process_id]
         first = process.launch_requested_at is None
         if isinstance(action, Launch) and not _may_launch(process, first, policy):
             continue
-        calls.append(Call(action, process, target_of(process.node), _request(deployment, process, action), first))
+        target = target_of(process.node, installation)
+        calls.append(Call(action, process, target, _request(deployment, process, action), first))
     return calls
 
 

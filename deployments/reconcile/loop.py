@@ -20,7 +20,7 @@ from deployments.remote import launcher
 from deployments.remote.launcher import RemoteError
 from deployments.reports import record as record_report
 from deployments.reports import record_failure
-from deployments.targets import target_of
+from deployments.targets import installation_id, target_of
 from deployments.transitions import move
 from deployments.transitions import record as record_transition
 
@@ -70,7 +70,8 @@ def look_at_nodes(deployment: Deployment, policy: Policy) -> None:
     unobserved = Q(observed_until=None) | Q(observed_until__lt=now) | Q(error__isnull=False) | late
     live = Process.objects.filter(deployment=deployment).exclude(state__in=[s.value for s in PROCESS_FINAL])
     rows = Node.objects.filter(stale, unobserved, pk__in=live.values("node"))
-    calls = [(node, target_of(node)) for node in rows.select_related("key", "jump__key")]
+    installation = installation_id()
+    calls = [(node, target_of(node, installation)) for node in rows.select_related("key", "jump__key")]
     for (node, _), answer in zip(calls, act.side_by_side(_report, [target for _, target in calls]), strict=True):
         if isinstance(answer, RemoteError):
             record_failure(node, answer, policy.report_ttl)

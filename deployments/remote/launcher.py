@@ -6,7 +6,7 @@ exceptions (asyncssh, OSError) are translated in `ssh.py` and `local.py` and now
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -187,7 +187,7 @@ class Launcher(Protocol):
 
     def report(self, target: NodeTarget) -> dict[str, Any]: ...
 
-    def watch(self, target: NodeTarget, interval_s: float = 1.0) -> AsyncIterator[dict[str, Any]]:
+    def watch(self, target: NodeTarget, interval_s: float = 1.0) -> AsyncGenerator[dict[str, Any], None]:
         """Reports, one an interval and at once when a process exits, until the connection ends."""
 
     def start(self, target: NodeTarget, request: StartRequest) -> Started: ...

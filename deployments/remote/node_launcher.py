@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import asdict
 from typing import Any
 
@@ -46,7 +46,7 @@ class NodeLauncher:
     def report(self, target: NodeTarget) -> dict[str, Any]:
         return self._ask(target, "report", {}, REPORT_S)
 
-    async def watch(self, target: NodeTarget, interval_s: float = 1.0) -> AsyncIterator[dict[str, Any]]:
+    async def watch(self, target: NodeTarget, interval_s: float = 1.0) -> AsyncGenerator[dict[str, Any], None]:
         """Reports over a connection of its own, on the caller's event loop; closing the iterator ends it.
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +90,7 @@ class StubLauncher:
     def report(self, target: NodeTarget) -> dict[str, Any]:
         return self._do(target, "report", None, lambda node: node.report())
 
-    async def watch(self, target: NodeTarget, interval_s: float = 1.0) -> AsyncIterator[dict[str, Any]]:
+    async def watch(self, target: NodeTarget, interval_s: float = 1.0) -> AsyncGenerator[dict[str, Any], None]:
         node = self._reach(target, "watch", interval_s)
         while not node.silent:
             yield node.report()
