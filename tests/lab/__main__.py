@@ -1,4 +1,4 @@
-"""The lab by hand: `python -m tests.lab up N`, `engine`, `down --stale`, `needs`."""
+"""The lab by hand: `python -m tests.lab up N`, `panel`, `engine`, `down --stale`, `needs`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-from tests.lab import engine, folder, needs
+from tests.lab import by_hand, engine, folder, needs
 from tests.lab.hosts import Host, Lab
 
 
@@ -31,6 +31,9 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--hidden", type=int, default=0, metavar="N", help="hosts that only the first one reaches")
     up.add_argument("--json", action="store_true", help="one line of JSON a host")
     up.set_defaults(run=_up)
+    panel = commands.add_parser("panel", help="start hosts, registered in a running panel, until Ctrl-C")
+    panel.add_argument("count", type=int, nargs="?", default=2)
+    panel.set_defaults(run=_panel)
     make = commands.add_parser("engine", help="make the engine environment and the tiny model, print their paths")
     make.add_argument("--json", action="store_true")
     make.set_defaults(run=_engine)
@@ -42,8 +45,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _up(options: argparse.Namespace) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    _end_in_order()
     with contextlib.suppress(KeyboardInterrupt), Lab(options.count, hidden=options.hidden, binds=engine.binds()) as lab:
         for host in lab.hosts:
             print(json.dumps(describe(host)) if options.json else _line(host), flush=True)
@@ -52,6 +54,18 @@ def _up(options: argparse.Namespace) -> int:
         while True:
             signal.pause()
     return 0
+
+
+def _panel(options: argparse.Namespace) -> int:
+    _end_in_order()
+    with contextlib.suppress(KeyboardInterrupt):
+        by_hand.run(options.count)
+    return 0
+
+
+def _end_in_order() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
