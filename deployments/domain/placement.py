@@ -76,10 +76,15 @@ def place(spec: LayoutSpec, nodes: Sequence[NodeView], wanted: Iterable[int] = (
     Raises:
         Unplaceable: No node can take a seat; the detail lists why for each.
     """
+    return assign(layout_of(spec).seats(spec), nodes, wanted)
+
+
+def assign(seats: Iterable[Seat], nodes: Sequence[NodeView], wanted: Iterable[int] = ()) -> tuple[Assignment, ...]:
+    """As `place`, for seats that are known already; each takes what those before it have left."""
     choice = frozenset(wanted)
     pool = {node.id: node for node in nodes if not choice or node.id in choice}
     assignments = []
-    for seat in layout_of(spec).seats(spec):
+    for seat in seats:
         node = _tightest(pool.values(), seat)
         if node is None:
             reasons = [reason for candidate in pool.values() if (reason := unfit(candidate, seat))]
