@@ -168,15 +168,16 @@ def _nvidia_smi():
     done = programs.run([path, "-q", "-x"], _NVIDIA_S)
     # A driver that does not match says so on stdout: it is kept even if it is no XML.
     xml = done.out[:_XML_CAP] or None
-    answer = {"found": path, "xml": xml, "rc": done.rc, "stderr": done.err[-4000:], "timed_out": done.timed_out}
-    # The XML does not say it, and drivers before 510 do not know the field: then there is nothing here.
-    caps = (
-        None
-        if done.rc != 0
-        else programs.run([path, "--query-gpu=uuid,compute_cap", "--format=csv,noheader"], _NVIDIA_S)
-    )
-    rows = [line.split(", ") for line in caps.out.splitlines()] if caps and caps.rc == 0 else []
-    return {**answer, "compute_capabilities": {row[0]: row[1] for row in rows if len(row) == 2}}
+    caps = _compute_capabilities(path) if done.rc == 0 else {}
+    said = {"rc": done.rc, "stderr": done.err[-4000:], "timed_out": done.timed_out}
+    return {"found": path, "xml": xml, "compute_capabilities": caps, **said}
+
+
+def _compute_capabilities(path):
+    """{uuid: "9.0"}; the XML does not say it, and drivers before 510 do not know the field: then it is empty."""
+    done = programs.run([path, "--query-gpu=uuid,compute_cap", "--format=csv,noheader"], _NVIDIA_S)
+    rows = [line.split(", ") for line in done.out.splitlines()] if done.rc == 0 else []
+    return {row[0]: row[1] for row in rows if len(row) == 2}
 
 
 def _limits():
