@@ -98,10 +98,7 @@ def test_ordinary_options_are_fine(args: list[str]) -> None:
 
 @pytest.mark.parametrize("args", [["/other/model"], ["--seed", "1", "--", "x"], ["-"], ["--seed", "a\x00b"]])
 def test_words_that_are_no_options_are_refused(args: list[str]) -> None:
-    assert [problem.code for problem in check_args(args, may_run_code=True)] == ["INVALID_OPTION"] * len(
-        check_args(args, may_run_code=True)
-    )
-    assert check_args(args, may_run_code=True)
+    assert {problem.code for problem in check_args(args, may_run_code=True)} == {"INVALID_OPTION"}
 
 
 @given(st.sampled_from(sorted(CODE_FLAGS | set(RESERVED_FLAGS))), st.data())

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.domain import placement
 from deployments.domain.errors import InvalidInput, InvalidLayout, Unplaceable
-from deployments.domain.placement import free_ports, layout_kinds, place, render, unfit
-from deployments.domain.plugins import Layout, RenderContext, Seat
+from deployments.domain.placement import assign, free_ports, layout_kinds, place, render, unfit
+from deployments.domain.plugins import RenderContext, Seat
 from deployments.domain.specs import Accelerator, EngineOptions, LayoutSpec, ModelFacts, NodeView
 from deployments.domain.states import NodeIntent, NodeState
 
@@ -74,14 +73,12 @@ def test_accelerators_are_taken_in_index_order_and_ports_from_the_range() -> Non
     assert seat.ports == {"http": 20001}
 
 
-def test_two_seats_of_one_replica_share_neither_accelerators_nor_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = Layout("pair", "", "", lambda *_: [], lambda _: (Seat(1), Seat(1)), lambda _: ())
-    monkeypatch.setattr(placement, "layout_of", lambda _: pair)
-    first, second = place(LayoutSpec("pair"), [node(free=2)])
+def test_two_seats_of_one_replica_share_neither_accelerators_nor_ports() -> None:
+    first, second = assign([Seat(1), Seat(1)], [node(free=2)])
     assert first.accelerators != second.accelerators
     assert first.ports != second.ports
     with pytest.raises(Unplaceable, match="0 of 1 accelerators free"):
-        place(LayoutSpec("pair"), [node(free=1)])
+        assign([Seat(1), Seat(1)], [node(free=1)])
 
 
 def test_an_unknown_layout_is_refused_with_those_there_are() -> None:
