@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging.config
 import os
 import warnings
 from datetime import timedelta
@@ -26,7 +27,10 @@ def _every(task: str, seconds: float) -> dict[str, Any]:
 # Our messages are JSON, so that running as root opens no door through the broker; Celery warns because of pickle.
 warnings.filterwarnings("ignore", category=SecurityWarning)
 
-app = Celery("pilothouse", broker=settings.BROKER_URL, set_as_current=True)
+# Beat sends names and runs no task: without Django and the tasks it takes half the memory.
+_runs_tasks = settings.PROCESS != "beat"
+
+app = Celery("pilothouse", broker=settings.BROKER_URL, set_as_current=True, fixups=None if _runs_tasks else [])
 app.conf.update(
     accept_content=["json"],
     task_ignore_result=True,
@@ -49,9 +53,11 @@ app.conf.update(
         "prune": _every("deployments.prune", 3600),
     },
 )
-app.autodiscover_tasks(["deployments", "monitoring"])
+if _runs_tasks:
+    app.autodiscover_tasks(["deployments", "monitoring"])
 
 
 @setup_logging.connect
-def _keep_django_logging(**_: Any) -> None:
-    """Celery sets up its own logging unless somebody listens here; Django's is already in place."""
+def _log_as_the_others_do(**_: Any) -> None:
+    """Celery sets up its own logging unless somebody listens here."""
+    logging.config.dictConfig(settings.LOGGING)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,6 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 
-log = logging.getLogger(__name__)
-
-
 class HashedWhenCollected(CompressedManifestStaticFilesStorage):
     """Plain names before the first `collectstatic` (tests, a fresh checkout), hashed and cacheable ones after it."""
 
@@ -31,8 +27,8 @@ class HashedWhenCollected(CompressedManifestStaticFilesStorage):
             if self.hashed_files:
                 return super().url(name, force)
         except ValueError:
-            # A page without its picture is worth more than no page.
-            log.error("the static file %r does not exist", name)
+            # The file does not exist, and a page without its picture is worth more than no page.
+            pass
         return StaticFilesStorage.url(self, name)
 
 
