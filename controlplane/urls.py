@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, include, path
+from django.urls import URLPattern, include, path, re_path
 
 from controlplane import views
-from controlplane.api import api
+from controlplane.api import api, nowhere
 from controlplane.login import LoginView, LogoutView
 
 urlpatterns = [
@@ -15,6 +15,7 @@ urlpatterns = [
     path("logout/", LogoutView.as_view(), name="logout"),
     path("i18n/", include("django.conf.urls.i18n")),
     path("api/v1/", api.urls),
+    re_path(r"^api/", nowhere),
     path("", include("deployments.urls")),
 ]
 websocket_urlpatterns: list[URLPattern] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
@@ -14,6 +15,7 @@ from django.contrib.auth import get_user_model
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from deployments.domain.command import REDACTED
 from deployments.domain.errors import Conflict, InvalidInput, NotFound, NotPermitted
 from deployments.models import ApiToken, Member
 from deployments.transitions import record
@@ -21,6 +23,7 @@ from deployments.transitions import record
 TOKEN_BYTES = 32
 TOKEN_MARK = "ph_"
 MAX_TOKEN_DAYS = 366
+SECRET_WORDS = {"KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "CREDENTIALS"}
 # As Django's own rule, but short enough that `user/token` fits where actors are written down.
 USERNAME = re.compile(r"[\w.@+-]{1,80}")
 
@@ -54,6 +57,13 @@ def require(actor: Actor, role: Role, what: str) -> None:
     """
     if actor.role < role:
         raise NotPermitted(f"{actor.name} is {actor.role.name} and may not {what}; that takes {role.name}.")
+
+
+def shown_env(env: Mapping[str, str], actor: Actor) -> dict[str, str]:
+    """Environment variables as an actor may see them: only admins, who set them, see what looks like a secret."""
+    if actor.role >= Role.admin:
+        return dict(env)
+    return {name: REDACTED if SECRET_WORDS & set(name.upper().split("_")) else value for name, value in env.items()}
 
 
 def parse_role(text: str) -> Role:

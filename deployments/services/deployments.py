@@ -21,10 +21,11 @@ from deployments.models import Deployment, Generation, Node, Replica
 from deployments.reconcile.load import layout_spec
 from deployments.reconcile.place import model_facts, specs_for
 from deployments.services import naming
-from deployments.services.access import Actor, Role, require
+from deployments.services.access import Actor, Role, require, shown_env
 from deployments.services.layouts import get_layout
 from deployments.services.models import get_model
 from deployments.services.nodes import get_node
+from deployments.services.paging import Page, page
 from deployments.services.preflight import node_problems
 from deployments.services.processes import (  # noqa: F401 - callers find all about deployments here
     curl_line,
@@ -85,6 +86,12 @@ def list_deployments() -> list[Deployment]:
     return list(rows.prefetch_related("nodes", "replicas").order_by("name"))
 
 
+def page_of_deployments(cursor: str | None, limit: int) -> Page[Deployment]:
+    """Some deployments that were not removed, by name."""
+    rows = Deployment.objects.filter(removed_at=None).select_related("model", "layout")
+    return page(rows.prefetch_related("nodes", "replicas"), ("name",), cursor, limit)
+
+
 def get_deployment(deployment_name: str) -> Deployment:
     """The deployment called `deployment_name`."""
     rows = Deployment.objects.select_related("model", "layout").filter(
@@ -107,13 +114,14 @@ def preview(actor: Actor, wish: DeploymentInput) -> Preview:
         except DomainError as error:
             problems.append(Problem(error.code, error.message, error.remedy, error.field, error.node, "warning"))
     names = dict(Node.objects.values_list("pk", "name"))
-    shown = tuple(_previewed(spec, names[spec.node_id]) for spec in processes)
+    shown = tuple(_previewed(spec, names[spec.node_id], actor) for spec in processes)
     return Preview(not _errors(problems), tuple(problems), shown)
 
 
-def _previewed(spec: ProcessSpec, node: str) -> PreviewedProcess:
-    command = shell(spec.argv, spec.env, spec.secrets)
-    return PreviewedProcess(node, spec.role, spec.rank, spec.accelerators, spec.ports, spec.argv, spec.env, command)
+def _previewed(spec: ProcessSpec, node: str, actor: Actor) -> PreviewedProcess:
+    env = shown_env(spec.env, actor)
+    command = shell(spec.argv, env, spec.secrets)
+    return PreviewedProcess(node, spec.role, spec.rank, spec.accelerators, spec.ports, spec.argv, env, command)
 
 
 def _errors(problems: Sequence[Problem]) -> list[Problem]:
@@ -318,7 +326,7 @@ def retry(actor: Actor, deployment_name: str) -> Deployment:
     return row
 
 
-def remove(actor: Actor, deployment_name: str) -> None:
+def remove(actor: Actor, deployment_name: str, *, if_generation: int | None = None) -> None:
     """Forget a deployment that is proven stopped. Its history stays in the database.
 
     Raises:
@@ -327,6 +335,7 @@ def remove(actor: Actor, deployment_name: str) -> None:
     require(actor, Role.operator, "remove deployments")
     with transaction.atomic():
         row = _locked(deployment_name)
+        check_generation(row, if_generation)
         if row.state != DeploymentState.STOPPED or row.wish != Wish.STOPPED:
             raise Conflict(f"{row.name} is {row.state.lower()}.", remedy="Stop it and wait until it is STOPPED.")
         row.removed_at = timezone.now()

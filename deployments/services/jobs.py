@@ -13,6 +13,7 @@ from deployments.domain.states import JOB_FINAL, JobState
 from deployments.jobs import job_kinds
 from deployments.models import Job, JobStep, LanguageModel, Node
 from deployments.services.access import Actor, Role, require
+from deployments.services.paging import Page, page
 from deployments.transitions import nudge_job
 
 
@@ -36,6 +37,8 @@ def start_job(
     require(actor, Role[kinds[kind].role], f"start a {kind} job")
     if not nodes:
         raise InvalidInput("A job needs at least one node.", field="nodes")
+    if kind == "scan" and any(node.kind == Node.Kind.LOCAL for node in nodes):
+        raise InvalidInput("This machine is not reached by SSH and has no host key to fetch.", field="nodes")
     checked = kinds[kind].check(args or {})
     with transaction.atomic():
         job = Job.objects.create(
@@ -49,6 +52,11 @@ def start_job(
 def list_jobs(limit: int = 100) -> list[Job]:
     """The newest jobs."""
     return list(Job.objects.prefetch_related("steps__node").order_by("-created_at")[:limit])
+
+
+def page_of_jobs(cursor: str | None, limit: int) -> Page[Job]:
+    """Some jobs, the newest first."""
+    return page(Job.objects.prefetch_related("steps__node"), ("-created_at", "-id"), cursor, limit)
 
 
 def get_job(job_id: str) -> Job:

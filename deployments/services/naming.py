@@ -15,6 +15,10 @@ HOST = re.compile(
     r"^(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9])?)*\.?$"
 )
 USER = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}\$?$")
+# Words that are addresses of their own below a list, so no row can be called so.
+TAKEN = frozenset(
+    {"many", "fingerprints", "probe", "scan", "kinds", "preview", "generate", "paste", "folder", "import", "new", "add"}
+)
 INTERFACE = re.compile(r"^[A-Za-z0-9_.:@-]{1,15}$")
 
 
@@ -26,6 +30,8 @@ def name(text: str, field: str = "name") -> str:
             remedy="Use 1 to 63 lower-case letters, digits, '.', '_', '-'; begin and end with a letter or digit.",
             field=field,
         )
+    if text in TAKEN:
+        raise InvalidInput(f"{text!r} is a word of the panel's own.", remedy="Choose another name.", field=field)
     return text
 
 

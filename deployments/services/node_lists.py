@@ -28,16 +28,22 @@ def read_nodes(
     """
     found = read_machines(actor, text, kind)
     entries = ssh_files.parse_known_hosts("\n".join([known_hosts, text if kind == "known_hosts" else ""]))
-    items = [_item(candidate, defaults or {}, entries) for candidate in found.candidates]
+    aliases = {host.alias: host for host in ssh_files.parse_ssh_config(text)} if kind == "ssh_config" else {}
+    items = [_item(candidate, defaults or {}, entries, aliases) for candidate in found.candidates]
     return items, list(found.notes)
 
 
-def _item(found: Candidate, defaults: Mapping[str, Any], entries: list[ssh_files.KnownHost]) -> dict[str, Any]:
+def _item(
+    found: Candidate,
+    defaults: Mapping[str, Any],
+    entries: list[ssh_files.KnownHost],
+    aliases: Mapping[str, ssh_files.ConfigHost],
+) -> dict[str, Any]:
     item = {**defaults, "name": found.name, "address": found.address, "port": found.port}
     if found.user:
         item["user"] = found.user
     if found.jump:
-        item["jump"] = _jump(found)
+        item["jump"] = _jump(found, aliases)
     keys = {key.type: key.public for key in ssh_files.known_keys(entries, found.address, found.port)}
     known = next((keys[kind] for kind in KEY_TYPES if kind in keys), None)
     if known:
@@ -45,10 +51,13 @@ def _item(found: Candidate, defaults: Mapping[str, Any], entries: list[ssh_files
     return item
 
 
-def _jump(found: Candidate) -> dict[str, Any]:
+def _jump(found: Candidate, aliases: Mapping[str, ssh_files.ConfigHost]) -> dict[str, Any]:
     if "," in found.jump:
         raise InvalidInput(
             f"{found.name} is reached through more than one jump host.", remedy="Name one of them.", field="text"
         )
     user, address, port = split_login(found.jump, found.name)
+    alias = aliases.get(address)
+    if alias is not None:
+        address, port, user = alias.hostname or address, alias.port or port, user or alias.user or ""
     return {"address": address, "port": port, **({"user": user} if user else {})}

@@ -15,6 +15,7 @@ from deployments.services import jobs as job_services
 from deployments.services import naming
 from deployments.services.access import SYSTEM_ACTOR, Actor, Role, require
 from deployments.services.keys import get_key
+from deployments.services.paging import Page, page
 from deployments.transitions import record
 
 LOCAL_NAME = "local"
@@ -25,6 +26,28 @@ IDENTITY = ("address", "port")
 def list_nodes() -> list[Node]:
     """All nodes with their accelerators, by name."""
     return list(Node.objects.select_related("key", "jump").prefetch_related("accelerators").order_by("name"))
+
+
+def page_of_nodes(cursor: str | None, limit: int) -> Page[Node]:
+    """Some nodes with their accelerators, by name."""
+    return page(
+        Node.objects.select_related("key", "jump__key").prefetch_related("accelerators"), ("name",), cursor, limit
+    )
+
+
+def named(names: Sequence[str], *, ssh_only: bool = False) -> list[Node]:
+    """The nodes of these names; all of them for none. `ssh_only` leaves this machine out of all.
+
+    Raises:
+        NotFound: There is none of a name.
+        InvalidInput: There is none at all.
+    """
+    rows = [get_node(name) for name in names] or list(Node.objects.order_by("name"))
+    if ssh_only and not names:
+        rows = [row for row in rows if row.kind == Node.Kind.SSH]
+    if not rows:
+        raise InvalidInput("There is no node.", remedy="Add one first.", field="nodes")
+    return rows
 
 
 def get_node(node_name: str) -> Node:
