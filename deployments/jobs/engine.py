@@ -209,7 +209,7 @@ def _record_refusal(kind: Kind, job: Job, step: JobStep, error: RemoteError) -> 
 
 
 def _keep_log(step: JobStep, chunk: LogChunk) -> None:
-    step.log = tail(step.log + chunk.data.replace("\x00", "\N{REPLACEMENT CHARACTER}"), LOG_KEPT)
+    step.log = tail(step.log + chunk.data, LOG_KEPT)
     step.log_offset = chunk.next_offset
     percent, _ = read_progress(step.log)
     step.progress = percent if percent is not None else step.progress

@@ -152,6 +152,8 @@ class FrameDecoder:
 def _message(payload: bytes) -> dict[str, Any]:
     try:
         message = msgspec.json.decode(payload)
+        if b"\\u0000" in payload:
+            message = _storable(message)
     except msgspec.DecodeError:
         message = _lenient(payload)
     except RecursionError:
@@ -164,16 +166,17 @@ def _message(payload: bytes) -> dict[str, Any]:
 def _lenient(payload: bytes) -> Any:
     """File names on nodes need not be UTF-8: Python writes such bytes as lone surrogates, which strict JSON refuses."""
     try:
-        return _without_surrogates(json.loads(payload, parse_constant=lambda _: None))
+        return _storable(json.loads(payload, parse_constant=lambda _: None))
     except (ValueError, RecursionError):
         raise violation("The node sent a frame that is not JSON.", got=printable(payload, 200)) from None
 
 
-def _without_surrogates(value: Any) -> Any:
+def _storable(value: Any) -> Any:
+    """The same without what no database text can hold: lone surrogates, and NUL, which broken logs contain."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return value.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
     if isinstance(value, list):
-        return [_without_surrogates(item) for item in value]
+        return [_storable(item) for item in value]
     if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+        return {_storable(key): _storable(item) for key, item in value.items()}
     return value
