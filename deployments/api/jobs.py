@@ -11,7 +11,7 @@ from deployments.api.waiting import WaitFor, WaitTimeout, states_of, wait_until
 from deployments.domain.states import JobState
 from deployments.schemas.jobs import Job, JobDetail, JobInput, JobLog
 from deployments.schemas.shapes import Pages, pages
-from deployments.services import jobs, nodes
+from deployments.services import jobs
 
 router = Router(tags=["jobs"])
 
@@ -25,8 +25,8 @@ def list_jobs(request: Asking, cursor: Cursor = None, limit: Limit = 100) -> Any
 @router.post("", response={202: Job})
 def start_job(request: Asking, body: JobInput) -> Any:
     """Begin a job: probe, scan, install_environment, find_model, fingerprint_model."""
-    rows = nodes.named(body.nodes) if body.nodes else []
-    return Status(202, Job.of(jobs.start_job(request.auth, kind=body.kind, nodes=rows, args=body.args)))
+    job = jobs.start_named_job(request.auth, kind=body.kind, names=body.nodes, args=body.args)
+    return Status(202, Job.of(job))
 
 
 @router.get("/{job}", response=JobDetail)

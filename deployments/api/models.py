@@ -38,7 +38,7 @@ def get_model(request: Asking, name: str) -> Any:
 @router.post("/{name}/find", response={202: Job})
 def find_model(request: Asking, name: str, body: NodeNames) -> Any:
     """Look for its files again."""
-    job = models.look_for_files(request.auth, models.get_model(name), body.nodes)
+    job = models.look_for_files(request.auth, name, body.nodes)
     if job is None:
         raise Conflict("There is no node to look on, or the model is named by a hub id.", remedy="Add a node first.")
     return Status(202, Job.of(job))
@@ -47,7 +47,7 @@ def find_model(request: Asking, name: str, body: NodeNames) -> Any:
 @router.post("/{name}/fingerprint", response={202: Job})
 def fingerprint_model(request: Asking, name: str, body: NodeNames) -> Any:
     """Hash its files on the nodes that have them."""
-    return Status(202, Job.of(models.fingerprint_files(request.auth, models.get_model(name), body.nodes)))
+    return Status(202, Job.of(models.fingerprint_files(request.auth, name, body.nodes)))
 
 
 @router.delete("/{name}", response={204: None})

@@ -21,7 +21,7 @@ from deployments.schemas.nodes import (
     NodesInput,
 )
 from deployments.schemas.shapes import Pages, pages
-from deployments.services import jobs, node_lists, nodes
+from deployments.services import node_lists, nodes
 
 router = Router(tags=["nodes"])
 
@@ -71,13 +71,13 @@ def accept_fingerprints(request: Asking, body: AcceptInput) -> Any:
 @router.post("/probe", response={202: Job})
 def probe_nodes(request: Asking, body: NodeNames) -> Any:
     """Ask many nodes for their facts; one job."""
-    return Status(202, Job.of(jobs.start_job(request.auth, kind="probe", nodes=nodes.named(body.nodes))))
+    return Status(202, Job.of(nodes.probe_nodes(request.auth, body.nodes)))
 
 
 @router.post("/scan", response={202: Job})
 def scan_nodes(request: Asking, body: NodeNames) -> Any:
     """Fetch the host keys of many nodes; one job."""
-    return Status(202, Job.of(jobs.start_job(request.auth, kind="scan", nodes=nodes.named(body.nodes, ssh_only=True))))
+    return Status(202, Job.of(nodes.scan_nodes(request.auth, body.nodes)))
 
 
 @router.get("/{name}", response=NodeDetail)
@@ -109,10 +109,10 @@ def set_intent(request: Asking, name: str, body: IntentInput) -> Any:
 @router.post("/{name}/probe", response={202: Job})
 def probe_node(request: Asking, name: str) -> Any:
     """Ask a node for its facts."""
-    return Status(202, Job.of(jobs.start_job(request.auth, kind="probe", nodes=[nodes.get_node(name)])))
+    return Status(202, Job.of(nodes.probe_nodes(request.auth, [name])))
 
 
 @router.post("/{name}/scan", response={202: Job})
 def scan_node(request: Asking, name: str) -> Any:
     """Fetch a node's host key again."""
-    return Status(202, Job.of(jobs.start_job(request.auth, kind="scan", nodes=nodes.named([name], ssh_only=True))))
+    return Status(202, Job.of(nodes.scan_nodes(request.auth, [name])))

@@ -54,6 +54,20 @@ def list_jobs(limit: int = 100) -> list[Job]:
     return list(Job.objects.prefetch_related("steps__node").order_by("-created_at")[:limit])
 
 
+def start_named_job(actor: Actor, *, kind: str, names: Sequence[str], args: Mapping[str, Any]) -> Job:
+    """`start_job` on the nodes of these names.
+
+    Raises:
+        NotFound: There is none of a name.
+    """
+    require(actor, Role.operator, "start jobs")
+    rows = {node.name: node for node in Node.objects.filter(name__in=names)}
+    for name in names:
+        if name not in rows:
+            raise NotFound(f"There is no node {name!r}.", field="nodes")
+    return start_job(actor, kind=kind, nodes=list(rows.values()), args=args)
+
+
 def page_of_jobs(cursor: str | None, limit: int) -> Page[Job]:
     """Some jobs, the newest first."""
     return page(Job.objects.prefetch_related("steps__node"), ("-created_at", "-id"), cursor, limit)
@@ -89,7 +103,9 @@ def retry_job(actor: Actor, job_id: str) -> Job:
     Raises:
         Conflict: It is still running, or succeeded everywhere.
     """
+    require(actor, Role.operator, "retry jobs")
     job = get_job(job_id)
+    require(actor, Role[job_kinds()[job.kind].role], f"retry a {job.kind} job")
     if job.state not in JOB_FINAL:
         raise Conflict("The job is still running.", remedy="Cancel it first, or wait.")
     nodes = [step.node for step in job.steps.all() if step.state != JobState.SUCCEEDED]

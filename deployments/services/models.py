@@ -66,22 +66,24 @@ def register_model(
     return model, look_for_files(actor, model, nodes)
 
 
-def look_for_files(actor: Actor, model: LanguageModel, nodes: Sequence[str] = ()) -> Job | None:
-    """Look for a model's files on nodes again."""
+def look_for_files(actor: Actor, model: LanguageModel | str, nodes: Sequence[str] = ()) -> Job | None:
+    """Look for the files of a model (or of the one of this name) on nodes again."""
     require(actor, Role.operator, "look for models")
+    model = get_model(model) if isinstance(model, str) else model
     rows = [get_node(node) for node in nodes] or list(Node.objects.all())
     if not rows or not model.is_local:
         return None
     return job_services.start_job(actor, kind="find_model", nodes=rows, args={"model": model.pk, "path": model.path})
 
 
-def fingerprint_files(actor: Actor, model: LanguageModel, nodes: Sequence[str] = ()) -> Job:
-    """Hash a model's files on the nodes that have them, to see whether they are the same.
+def fingerprint_files(actor: Actor, model: LanguageModel | str, nodes: Sequence[str] = ()) -> Job:
+    """Hash the files of a model (or of the one of this name) on nodes that have them: are they the same?
 
     Raises:
         Conflict: No node has them.
     """
     require(actor, Role.operator, "hash model files")
+    model = get_model(model) if isinstance(model, str) else model
     rows = [get_node(node) for node in nodes] or [
         c.node for c in model.copies.filter(present=True).select_related("node")
     ]

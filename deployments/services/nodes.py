@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 
 from deployments.domain.errors import Conflict, InvalidInput, NotFound
 from deployments.domain.states import PROCESS_FINAL, NodeIntent
-from deployments.models import JumpHost, Node, Process, SshKey
+from deployments.models import Job, JumpHost, Node, Process, SshKey
 from deployments.remote.ssh_files import host_key
 from deployments.services import jobs as job_services
 from deployments.services import naming
@@ -35,19 +35,18 @@ def page_of_nodes(cursor: str | None, limit: int) -> Page[Node]:
     )
 
 
-def named(names: Sequence[str], *, ssh_only: bool = False) -> list[Node]:
-    """The nodes of these names; all of them for none. `ssh_only` leaves this machine out of all.
-
-    Raises:
-        NotFound: There is none of a name.
-        InvalidInput: There is none at all.
-    """
+def probe_nodes(actor: Actor, names: Sequence[str] = ()) -> Job:
+    """One job that asks nodes for their facts; no name = all of them."""
+    require(actor, Role.operator, "probe nodes")
     rows = [get_node(name) for name in names] or list(Node.objects.order_by("name"))
-    if ssh_only and not names:
-        rows = [row for row in rows if row.kind == Node.Kind.SSH]
-    if not rows:
-        raise InvalidInput("There is no node.", remedy="Add one first.", field="nodes")
-    return rows
+    return job_services.start_job(actor, kind="probe", nodes=rows)
+
+
+def scan_nodes(actor: Actor, names: Sequence[str] = ()) -> Job:
+    """One job that fetches host keys; no name = of all nodes that are reached by SSH."""
+    require(actor, Role.admin, "fetch host keys")
+    rows = [get_node(name) for name in names] or list(Node.objects.filter(kind=Node.Kind.SSH).order_by("name"))
+    return job_services.start_job(actor, kind="scan", nodes=rows)
 
 
 def get_node(node_name: str) -> Node:
