@@ -26,16 +26,22 @@ class Follower:
     """
 
     def __init__(
-        self, reauthenticate: Callable[[], Actor | None], actor: Actor, last_id: int, deployment: str | None
+        self,
+        reauthenticate: Callable[[], Actor | None],
+        actor: Actor,
+        last_id: int,
+        deployment: str | None,
+        heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
         self._reauthenticate = reauthenticate
         self._actor: Actor | None = actor
         self._floor = last_id
         self._sent: dict[int, float] = {}
         self._deployment = deployment
+        self._heartbeat_s = heartbeat_s
 
     async def stream(self, frame: Callable[[Transition], str]) -> AsyncIterator[str]:
-        """One `frame` per transition, each once, and a comment when nothing was said for `HEARTBEAT_S`."""
+        """One `frame` per transition, each once, and a comment when nothing was said for `heartbeat_s`."""
         yield "retry: 2000\n\n"
         said_at = time.monotonic()
         read = sync_to_async(self._read)
@@ -45,7 +51,7 @@ class Follower:
                     yield frame(row)
                 if rows:
                     said_at = time.monotonic()
-                elif time.monotonic() - said_at >= HEARTBEAT_S:
+                elif time.monotonic() - said_at >= self._heartbeat_s:
                     yield ": still here\n\n"
                     said_at = time.monotonic()
                 if len(rows) < events.BATCH:
