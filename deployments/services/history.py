@@ -15,12 +15,6 @@ def of_node(node: Node, limit: int = 30) -> list[Transition]:
     return list(Transition.objects.filter(node=node, subject="node").order_by("-pk")[:limit])
 
 
-def recent(limit: int = 12) -> list[Transition]:
-    """The newest changes of states and wishes, whatever they are about."""
-    rows = Transition.objects.exclude(subject="job").select_related("node", "deployment")
-    return list(rows.order_by("-pk")[:limit])
-
-
 def generations(deployment: Deployment, limit: int = 20) -> list[Generation]:
     """What was wished, by whom."""
     return list(deployment.generations.order_by("-number")[:limit])

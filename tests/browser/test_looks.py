@@ -1,0 +1,88 @@
+"""Pictures of every page, light and dark, wide and narrow, in build/looks; and what a picture cannot show."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.browser import demo
+from tests.browser.conftest import Browser
+from tests.integration.panel import PASSWORD, person
+
+pytestmark = pytest.mark.browser
+SHAPES = {"wide": (1440, 900), "narrow": (390, 844)}
+PAGES = {
+    "fleet": "/",
+    "nodes": "/nodes/",
+    "node": "/nodes/atlas-01/",
+    "node-changed": "/nodes/atlas-03/",
+    "node-silent": "/nodes/bench/",
+    "node-add": "/add/node/",
+    "nodes-add": "/add/nodes/",
+    "node-change": "/nodes/bench/change/",
+    "environment": "/nodes/atlas-01/environment/",
+    "fingerprints": "/fingerprints/",
+    "models": "/models/",
+    "model": "/models/qwen2.5-32b/",
+    "model-add": "/add/model/",
+    "layouts": "/layouts/",
+    "layout-add": "/add/layout/",
+    "deployments": "/deployments/",
+    "deployment": "/deployments/chat-7b/",
+    "starting": "/deployments/coder-32b/",
+    "failed": "/deployments/judge/",
+    "stopped": "/deployments/old-chat/",
+    "deployment-add": "/add/deployment/?model=qwen2.5-7b&layout=tp2",
+    "deployment-change": "/deployments/chat-7b/change/",
+    "stop": "/deployments/chat-7b/stop/",
+    "jobs": "/jobs/",
+    "tokens": "/settings/",
+    "keys": "/settings/keys/",
+    "users": "/settings/users/",
+}
+ONLY = set(os.environ.get("LOOKS", "").split())
+
+
+def _sign_in(browser: Browser, **options: object):
+    page = browser.page(**options)
+    page.goto("/login/")
+    page.get_by_label("User name").fill("ada")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url("**/")
+    return page
+
+
+def test_every_page_fits_its_window_and_says_nothing_to_the_console(still: Browser, stub: object, looks: Path) -> None:
+    admin = person("ada", "admin")
+    demo.fleet(stub, admin)  # type: ignore[arg-type]
+    person("vera", "viewer")
+    extra = {"log": f"/processes/{_process('coder-32b')}/log/", "job": f"/jobs/{_job()}/"}
+    pages = {name: path for name, path in {**PAGES, **extra}.items() if not ONLY or name in ONLY}
+    too_wide = []
+    for shape, (width, height) in SHAPES.items():
+        for scheme in ("light", "dark"):
+            page = _sign_in(still, viewport={"width": width, "height": height}, color_scheme=scheme)
+            for name, path in pages.items():
+                page.goto(path)
+                page.wait_for_load_state("networkidle") if "add/deployment" in path else None
+                if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                    too_wide.append(f"{name} at {width} px")
+                page.screenshot(path=looks / f"{name}-{shape}-{scheme}.png", full_page=True)
+            page.context.close()
+    assert too_wide == []
+    assert still.complaints == []
+
+
+def _process(name: str) -> str:
+    from deployments.models import Process
+
+    return str(Process.objects.filter(deployment__name=name).latest("created_at").pk)
+
+
+def _job() -> str:
+    from deployments.models import Job
+
+    return str(Job.objects.latest("created_at").pk)
