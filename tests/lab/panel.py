@@ -191,7 +191,7 @@ def sign_in(url: str, user: str, password: str, *, scope: str = "admin") -> str:
     opener.open(f"{url}/login/", urlencode(form).encode(), timeout=ANSWER_S).close()
     wish = jsons.dumps({"name": "lab", "scope": scope, "days": 1}).encode()
     headers = {"Content-Type": "application/json", "X-CSRFToken": _csrf(jar), "Referer": url}
-    with opener.open(urllib.request.Request(f"{url}/api/v1/tokens", wish, headers), timeout=ANSWER_S) as answer:
+    with opener.open(urllib.request.Request(f"{url}/api/v1/access/tokens", wish, headers), timeout=ANSWER_S) as answer:
         return str(jsons.loads(answer.read())["text"])
 
 
