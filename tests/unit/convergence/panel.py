@@ -213,6 +213,8 @@ class Panel:
             Reason.EXITED: jumped,
             Reason.NODE_LOST: jumped,
             Reason.UNREACHABLE: not row.confirmed,
+            Reason.PORT_IN_USE: not row.confirmed,
+            Reason.ENGINE_MISSING: not row.confirmed,
         }
         if not grounds.get(reason, False):
             raise Violation(f"{row.id} runs well and is stopped for {reason}")
@@ -227,8 +229,10 @@ class Panel:
         row.boot_id = action.boot_id or row.boot_id
         return True
 
-    def create(self, deployment: DeploymentRow, action: CreateReplica) -> None:
-        if any(r.index == action.index and r.state is not R.STOPPED for r in deployment.replicas):
+    def create(self, deployment: DeploymentRow, action: CreateReplica, token: int) -> None:
+        if deployment.token != token or any(
+            r.index == action.index and r.state is not R.STOPPED for r in deployment.replicas
+        ):
             return
         deployment.replicas.append(ReplicaRow(self.new_id("r"), deployment, action.index, action.generation))
 
@@ -293,7 +297,7 @@ class Panel:
                     moved = True
                     break
             elif isinstance(action, CreateReplica):
-                self.create(deployment, action)
+                self.create(deployment, action, token)
             elif isinstance(action, MoveReplica):
                 self.move_replica(deployment, action)
             elif isinstance(action, Place):
@@ -323,7 +327,8 @@ class Panel:
     def _launch(self, deployment: DeploymentRow, action: Launch, token: int):
         row = self.rows[action.process_id]
         first = not row.launch_requested
-        if row.state is not P.PENDING:
+        # Whoever lost the lease must send no more: its request could outlive a refusal that the new holder records.
+        if row.state is not P.PENDING or deployment.token != token:
             return False
         if first:
             row.launch_requested = True
