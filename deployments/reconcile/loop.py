@@ -6,7 +6,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db import IntegrityError
+from django.db import IntegrityError, transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
@@ -105,7 +105,7 @@ def _write(deployment: Deployment, views: dict[str, ProcessView], step: Plan, to
             if not _settle(action, views[action.process_id]):
                 return False
         elif isinstance(action, CreateReplica):
-            _create(deployment, action)
+            _create(deployment, action, token)
         elif isinstance(action, MoveReplica):
             _move_replica(action)
         elif isinstance(action, Place):
@@ -129,9 +129,13 @@ def _settle(action: Settle, view: ProcessView) -> bool:
     return move(row, verdict.state, verdict.reason, verdict.note, where=rows, evidence=evidence, **columns)
 
 
-def _create(deployment: Deployment, action: CreateReplica) -> None:
+def _create(deployment: Deployment, action: CreateReplica, token: str) -> None:
+    """A row for a missing replica. Without the lease nothing may be added: nobody would look at it again."""
     try:
-        replica = Replica.objects.create(deployment=deployment, index=action.index, generation=action.generation)
+        with transaction.atomic():
+            if not Deployment.objects.select_for_update().filter(pk=deployment.pk, lease_token=token).exists():
+                return
+            replica = Replica.objects.create(deployment=deployment, index=action.index, generation=action.generation)
     except IntegrityError:
         return
     record_transition(
@@ -169,7 +173,8 @@ def _act(deployment: Deployment, step: Plan, policy: Policy, token: str) -> bool
     """Collect before stop, so that the evidence is kept before it is cleared away. True = a state changed."""
     moved = False
     for actions in (_wanted_boxes(step), [action for action in step.actions if isinstance(action, (Launch, Stop))]):
-        calls = act.prepare(deployment, actions, policy)
+        # Before anything is marked as asked for: a mark without a call would have to be ended by a stop.
+        calls = act.prepare(deployment, actions, policy) if still_mine(Deployment, deployment.pk, token) else []
         if not calls:
             continue
         if not still_mine(Deployment, deployment.pk, token, act.patience(calls)):
