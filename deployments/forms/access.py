@@ -5,38 +5,40 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.utils.translation import gettext_lazy as lazy
+from django.utils.translation import gettext_lazy
 
 from .fields import PanelForm, area, choice, line, number
 
-ROLES = [("viewer", lazy("viewer")), ("operator", lazy("operator")), ("admin", lazy("admin"))]
+ROLES = [("viewer", gettext_lazy("viewer")), ("operator", gettext_lazy("operator")), ("admin", gettext_lazy("admin"))]
 KEY_SOURCES = [
-    ("existing", lazy("An existing key")),
-    ("generate", lazy("Generate one")),
-    ("paste", lazy("Paste one")),
-    ("folder", lazy("From the key folder")),
+    ("existing", gettext_lazy("An existing key")),
+    ("generate", gettext_lazy("Generate one")),
+    ("paste", gettext_lazy("Paste one")),
+    ("folder", gettext_lazy("From the key folder")),
 ]
 
 
 class KeyForm(PanelForm):
     """A new SSH key."""
 
-    name = line(lazy("Name"), required=True, placeholder="fleet")
+    name = line(gettext_lazy("Name"), required=True, placeholder="fleet")
     source = forms.ChoiceField(
-        label=lazy("Where it comes from"), choices=KEY_SOURCES[1:], widget=forms.RadioSelect, initial="generate"
+        label=gettext_lazy("Where it comes from"), choices=KEY_SOURCES[1:], widget=forms.RadioSelect, initial="generate"
     )
     private_key = area(
-        lazy("Private key"),
+        gettext_lazy("Private key"),
         rows=6,
-        help=lazy("OpenSSH or PEM, without a passphrase. It is stored encrypted and never shown again."),
+        help=gettext_lazy("OpenSSH or PEM, without a passphrase. It is stored encrypted and never shown again."),
     )
-    key_file = choice(lazy("File"), required=False)
+    key_file = choice(gettext_lazy("File"), required=False)
 
     aliases = {"file": "key_file"}
 
     def __init__(self, *args: Any, files: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["key_file"].choices = [(name, name) for name in files]  # type: ignore[attr-defined]
+        for part in ("private_key", "key_file"):
+            self.fields[part].needed = True  # type: ignore[attr-defined]  # shown only where it is, then never optional
         if not files:
             self.fields["source"].choices = KEY_SOURCES[1:3]  # type: ignore[attr-defined]
 
@@ -44,9 +46,11 @@ class KeyForm(PanelForm):
 class TokenForm(PanelForm):
     """A new API token."""
 
-    name = line(lazy("Name"), required=True, help=lazy("Who or what uses it."), placeholder="ci")
-    scope = forms.ChoiceField(label=lazy("Scope"), help_text=lazy("What it may do, never more than you."))
-    days = number(lazy("Lives (days)"), low=1, high=366, required=True)
+    name = line(gettext_lazy("Name"), required=True, help=gettext_lazy("Who or what uses it."), placeholder="ci")
+    scope = forms.ChoiceField(
+        label=gettext_lazy("Scope"), help_text=gettext_lazy("What it may do, never more than you.")
+    )
+    days = number(gettext_lazy("Lives (days)"), low=1, high=366, required=True)
 
     def __init__(self, *args: Any, scopes: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -56,11 +60,11 @@ class TokenForm(PanelForm):
 class UserForm(PanelForm):
     """A new person."""
 
-    username = line(lazy("User name"), required=True)
+    username = line(gettext_lazy("User name"), required=True)
     password = forms.CharField(
-        label=lazy("Password"),
+        label=gettext_lazy("Password"),
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
-        help_text=lazy("At least 12 characters."),
+        help_text=gettext_lazy("At least 12 characters."),
         strip=False,
     )
-    role = forms.ChoiceField(label=lazy("Role"), choices=ROLES, initial="viewer")
+    role = forms.ChoiceField(label=gettext_lazy("Role"), choices=ROLES, initial="viewer")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from django import forms
-from django.utils.translation import gettext_lazy as lazy
+from django.utils.translation import gettext_lazy
 
 from .access import KEY_SOURCES
 from .fields import PanelForm, area, choice, line, number, read_env
@@ -16,35 +16,43 @@ class UseForm(PanelForm):
     """How a node is used: the advanced part of adding and changing one."""
 
     interpreter = line(
-        lazy("Python for the helper"),
-        help=lazy("Python 3.8 or newer. Empty: the first one found."),
+        gettext_lazy("Python for the helper"),
+        help=gettext_lazy("Python 3.8 or newer. Empty: the first one found."),
         placeholder="/usr/bin/python3",
     )
     environment = line(
-        lazy("Engine environment"),
-        help=lazy("Folder with bin/vllm. Empty: the first one found."),
+        gettext_lazy("Engine environment"),
+        help=gettext_lazy("Folder with bin/vllm. Empty: the first one found."),
         placeholder="/opt/vllm",
     )
     cluster_address = line(
-        lazy("Cluster address"), help=lazy("Engines listen on it and peers reach it. Empty: the SSH address.")
+        gettext_lazy("Cluster address"),
+        help=gettext_lazy("Engines listen on it and peers reach it. Empty: the SSH address."),
     )
-    interface = line(lazy("Network interface"), help=lazy("For NCCL and Gloo."), placeholder="eth0")
+    interface = line(gettext_lazy("Network interface"), help=gettext_lazy("For NCCL and Gloo."), placeholder="eth0")
     port_first = number(
-        lazy("First port"), low=1, high=65535, help=lazy("Engines get ports from this range."), placeholder="20000"
+        gettext_lazy("First port"),
+        low=1,
+        high=65535,
+        help=gettext_lazy("Engines get ports from this range."),
+        placeholder="20000",
     )
-    port_last = number(lazy("Last port"), low=1, high=65535, placeholder="20999")
+    port_last = number(gettext_lazy("Last port"), low=1, high=65535, placeholder="20999")
     cache_dir = line(
-        lazy("Cache folder"),
-        help=lazy("For compiled kernels and downloads. Empty: the user's own."),
+        gettext_lazy("Cache folder"),
+        help=gettext_lazy("For compiled kernels and downloads. Empty: the user's own."),
         placeholder="/var/cache/vllm",
     )
     platform = forms.ChoiceField(
-        label=lazy("Platform"),
+        label=gettext_lazy("Platform"),
         required=False,
-        choices=[("", lazy("as probed")), ("cuda", "NVIDIA GPU"), ("cpu", "CPU")],
-        help_text=lazy("What its accelerators are."),
+        choices=[("", gettext_lazy("as probed")), ("cuda", "NVIDIA GPU"), ("cpu", "CPU")],
+        help_text=gettext_lazy("What its accelerators are."),
     )
-    env = area(lazy("Environment overrides"), help=lazy("NAME=value, one a line, for every process on this node."))
+    env = area(
+        gettext_lazy("Environment overrides"),
+        help=gettext_lazy("NAME=value, one a line, for every process on this node."),
+    )
 
     USE = (
         "interpreter",
@@ -78,17 +86,17 @@ class ReachForm(UseForm):
     """How a node is reached."""
 
     address = line(
-        lazy("Address"),
+        gettext_lazy("Address"),
         required=True,
-        help=lazy("Host name or IP address, as the panel reaches it."),
+        help=gettext_lazy("Host name or IP address, as the panel reaches it."),
         placeholder="10.0.0.11",
     )
-    port = number(lazy("SSH port"), low=1, high=65535, required=True)
-    user = line(lazy("User"), required=True, help=lazy("Engines run as this user; root is not needed."))
-    jump_address = line(lazy("Jump host"), help=lazy("Log in through this machine. Empty: directly."))
-    jump_port = number(lazy("Jump host's port"), low=1, high=65535)
-    jump_user = line(lazy("Jump host's user"))
-    jump_key = choice(lazy("Jump host's key"), required=False)
+    port = number(gettext_lazy("SSH port"), low=1, high=65535, required=True)
+    user = line(gettext_lazy("User"), required=True, help=gettext_lazy("Engines run as this user; root is not needed."))
+    jump_address = line(gettext_lazy("Jump host"), help=gettext_lazy("Log in through this machine. Empty: directly."))
+    jump_port = number(gettext_lazy("Jump host's port"), low=1, high=65535)
+    jump_user = line(gettext_lazy("Jump host's user"))
+    jump_key = choice(gettext_lazy("Jump host's key"), required=False)
 
     aliases = {
         "jump.address": "jump_address",
@@ -100,7 +108,7 @@ class ReachForm(UseForm):
 
     def __init__(self, *args: Any, keys: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["jump_key"].choices = [("", lazy("the node's key")), *((key, key) for key in keys)]  # type: ignore[attr-defined]
+        self.fields["jump_key"].choices = [("", gettext_lazy("the node's key")), *((key, key) for key in keys)]  # type: ignore[attr-defined]
 
     @property
     def jump_wrong(self) -> bool:
@@ -125,22 +133,27 @@ class NodeForm(ReachForm):
     """A new node."""
 
     name = line(
-        lazy("Name"), required=True, help=lazy("Lower-case letters, digits, '.', '_' and '-'."), placeholder="gpu-1"
+        gettext_lazy("Name"),
+        required=True,
+        help=gettext_lazy("Lower-case letters, digits, '.', '_' and '-'."),
+        placeholder="gpu-1",
     )
-    key_source = forms.ChoiceField(label=lazy("SSH key"), choices=KEY_SOURCES, widget=forms.RadioSelect)
-    key = choice(lazy("Key"), required=False)
-    key_name = line(lazy("Name of the new key"), placeholder="fleet")
+    key_source = forms.ChoiceField(label=gettext_lazy("SSH key"), choices=KEY_SOURCES, widget=forms.RadioSelect)
+    key = choice(gettext_lazy("Key"), required=False)
+    key_name = line(gettext_lazy("Name of the new key"), placeholder="fleet")
     private_key = area(
-        lazy("Private key"),
+        gettext_lazy("Private key"),
         rows=5,
-        help=lazy("OpenSSH or PEM, without a passphrase. It is stored encrypted and never shown again."),
+        help=gettext_lazy("OpenSSH or PEM, without a passphrase. It is stored encrypted and never shown again."),
     )
-    key_file = choice(lazy("File"), required=False)
+    key_file = choice(gettext_lazy("File"), required=False)
 
     def __init__(self, *args: Any, keys: list[str], files: list[str], **kwargs: Any) -> None:
         super().__init__(*args, keys=keys, **kwargs)
         self.fields["key"].choices = [(key, key) for key in keys]  # type: ignore[attr-defined]
         self.fields["key_file"].choices = [(name, name) for name in files]  # type: ignore[attr-defined]
+        for part in ("key", "key_name", "private_key", "key_file"):
+            self.fields[part].needed = True  # type: ignore[attr-defined]  # shown only where it is, then never optional
         dropped = {"existing": not keys, "folder": not files}
         self.fields["key_source"].choices = [item for item in KEY_SOURCES if not dropped.get(item[0])]  # type: ignore[attr-defined]
 
@@ -154,7 +167,7 @@ class NodeForm(ReachForm):
 class ChangeNodeForm(ReachForm):
     """A node that is there already; the key can be another existing one."""
 
-    key = choice(lazy("SSH key"))
+    key = choice(gettext_lazy("SSH key"))
 
     def __init__(self, *args: Any, keys: list[str], local: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, keys=keys, **kwargs)
@@ -176,20 +189,23 @@ class ManyNodesForm(PanelForm):
     """Text that names machines, and what they have in common."""
 
     kind = forms.ChoiceField(
-        label=lazy("The text is"),
+        label=gettext_lazy("The text is"),
         choices=[
-            ("list", lazy("a list")),
-            ("ssh_config", lazy("an ssh config")),
-            ("known_hosts", lazy("a known_hosts file")),
+            ("list", gettext_lazy("a list")),
+            ("ssh_config", gettext_lazy("an ssh config")),
+            ("known_hosts", gettext_lazy("a known_hosts file")),
         ],
         widget=forms.RadioSelect,
     )
     text = area(
-        lazy("Machines"), required=True, rows=8, help=lazy("List: one machine a line, as [name] [user@]address[:port].")
+        gettext_lazy("Machines"),
+        required=True,
+        rows=8,
+        help=gettext_lazy("List: one machine a line, as [name] [user@]address[:port]."),
     )
-    user = line(lazy("User, where the text names none"), required=True)
-    key = choice(lazy("SSH key"))
-    jump = line(lazy("Jump host, where the text names none"), placeholder="user@bastion:22")
+    user = line(gettext_lazy("User, where the text names none"), required=True)
+    key = choice(gettext_lazy("SSH key"))
+    jump = line(gettext_lazy("Jump host, where the text names none"), placeholder="user@bastion:22")
 
     def __init__(self, *args: Any, keys: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -211,25 +227,27 @@ class EnvironmentForm(PanelForm):
     """An engine environment to install."""
 
     path = line(
-        lazy("Folder"),
+        gettext_lazy("Folder"),
         required=True,
-        help=lazy("A virtual environment is made there; one that exists is upgraded."),
+        help=gettext_lazy("A virtual environment is made there; one that exists is upgraded."),
         placeholder="/opt/vllm",
     )
-    packages = area(lazy("Pinned packages"), required=True, rows=5, help=lazy("name==version, one a line."))
+    packages = area(
+        gettext_lazy("Pinned packages"), required=True, rows=5, help=gettext_lazy("name==version, one a line.")
+    )
     nodes = forms.MultipleChoiceField(
-        label=lazy("Nodes"),
+        label=gettext_lazy("Nodes"),
         widget=forms.CheckboxSelectMultiple,
-        help_text=lazy("Nodes of one gang need the same pins."),
+        help_text=gettext_lazy("Nodes of one gang need the same pins."),
     )
     python = line(
-        lazy("Python to make it with"),
-        help=lazy("Empty: the one that the probe found."),
+        gettext_lazy("Python to make it with"),
+        help=gettext_lazy("Empty: the one that the probe found."),
         placeholder="/usr/bin/python3.12",
     )
     find_links = line(
-        lazy("Folder with wheels"),
-        help=lazy("For nodes without a network: nothing is downloaded then."),
+        gettext_lazy("Folder with wheels"),
+        help=gettext_lazy("For nodes without a network: nothing is downloaded then."),
         placeholder="/srv/wheels",
     )
 
@@ -244,4 +262,6 @@ class EnvironmentForm(PanelForm):
 class UseEnvironmentForm(PanelForm):
     """An environment that is on the node already."""
 
-    environment = line(lazy("Folder"), required=True, help=lazy("Folder with bin/vllm."), placeholder="/opt/vllm")
+    environment = line(
+        gettext_lazy("Folder"), required=True, help=gettext_lazy("Folder with bin/vllm."), placeholder="/opt/vllm"
+    )

@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy as lazy
+from django.utils.translation import gettext_lazy
 
 from deployments.domain.options import split_args
 
@@ -17,22 +17,22 @@ class ModelForm(PanelForm):
     """A model to register."""
 
     name = line(
-        lazy("Name"),
+        gettext_lazy("Name"),
         required=True,
-        help=lazy("What you call it here and, unless a deployment says else, in the API."),
+        help=gettext_lazy("What you call it here and, unless a deployment says else, in the API."),
         placeholder="qwen2.5-7b",
     )
     path = line(
-        lazy("Folder or hub id"),
+        gettext_lazy("Folder or hub id"),
         required=True,
-        help=lazy("An absolute folder, the same on all nodes, or an id such as Qwen/Qwen2.5-7B-Instruct."),
+        help=gettext_lazy("An absolute folder, the same on all nodes, or an id such as Qwen/Qwen2.5-7B-Instruct."),
         placeholder="/models/Qwen2.5-7B-Instruct",
     )
     nodes = forms.MultipleChoiceField(
-        label=lazy("Look on"),
+        label=gettext_lazy("Look on"),
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        help_text=lazy("None chosen: on all nodes."),
+        help_text=gettext_lazy("None chosen: on all nodes."),
     )
 
     def __init__(self, *args: Any, nodes: list[str], **kwargs: Any) -> None:
@@ -43,19 +43,19 @@ class ModelForm(PanelForm):
 class LayoutForm(PanelForm):
     """A layout to add."""
 
-    name = line(lazy("Name"), required=True, placeholder="tp4")
-    kind = forms.ChoiceField(label=lazy("Kind"), widget=forms.RadioSelect)
+    name = line(gettext_lazy("Name"), required=True, placeholder="tp4")
+    kind = forms.ChoiceField(label=gettext_lazy("Kind"), widget=forms.RadioSelect)
     tensor_parallel_size = number(
-        lazy("Tensor parallel size"),
+        gettext_lazy("Tensor parallel size"),
         low=1,
         high=1024,
         required=True,
-        help=lazy("Accelerators that share every layer of one copy."),
+        help=gettext_lazy("Accelerators that share every layer of one copy."),
     )
     backend = forms.ChoiceField(
-        label=lazy("Backend"),
+        label=gettext_lazy("Backend"),
         choices=[("mp", "mp"), ("ray", "ray")],
-        help_text=lazy("How ranks are started: mp inside one node, ray across nodes."),
+        help_text=gettext_lazy("How ranks are started: mp inside one node, ray across nodes."),
     )
 
     def __init__(self, *args: Any, kinds: list[Any], **kwargs: Any) -> None:
@@ -67,28 +67,35 @@ class DeploymentForm(PanelForm):
     """A wish."""
 
     name = line(
-        lazy("Name"), required=True, help=lazy("Lower-case letters, digits, '.', '_' and '-'."), placeholder="qwen-7b"
+        gettext_lazy("Name"),
+        required=True,
+        help=gettext_lazy("Lower-case letters, digits, '.', '_' and '-'."),
+        placeholder="qwen-7b",
     )
-    model = choice(lazy("Model"))
-    layout = choice(lazy("Layout"))
-    replicas = number(lazy("Replicas"), low=0, high=256, required=True, help=lazy("Copies that serve side by side."))
+    model = choice(gettext_lazy("Model"))
+    layout = choice(gettext_lazy("Layout"))
+    replicas = number(
+        gettext_lazy("Replicas"), low=0, high=256, required=True, help=gettext_lazy("Copies that serve side by side.")
+    )
     nodes = forms.MultipleChoiceField(
-        label=lazy("Nodes to choose among"),
+        label=gettext_lazy("Nodes to choose among"),
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        help_text=lazy("None chosen: any node."),
+        help_text=gettext_lazy("None chosen: any node."),
     )
-    served_name = line(lazy("Served name"), help=lazy("What clients ask for. Empty: the model's name."))
+    served_name = line(gettext_lazy("Served name"), help=gettext_lazy("What clients ask for. Empty: the model's name."))
     args = area(
-        lazy("Engine arguments"),
-        help=lazy("As on a command line; quotes are honoured, nothing is expanded."),
+        gettext_lazy("Engine arguments"),
+        help=gettext_lazy("As on a command line; quotes are honoured, nothing is expanded."),
         placeholder="--max-model-len 8192 --gpu-memory-utilization 0.9",
     )
-    env = area(lazy("Environment"), help=lazy("NAME=value, one a line."))
+    env = area(gettext_lazy("Environment"), help=gettext_lazy("NAME=value, one a line."))
     start_deadline = number(
-        lazy("Start deadline (s)"), low=1, high=86400, help=lazy("From start to ready. Empty: 1800 s.")
+        gettext_lazy("Start deadline (s)"), low=1, high=86400, help=gettext_lazy("From start to ready. Empty: 1800 s.")
     )
-    stop_grace = number(lazy("Stop grace (s)"), low=1, high=3600, help=lazy("Between TERM and KILL. Empty: 10 s."))
+    stop_grace = number(
+        gettext_lazy("Stop grace (s)"), low=1, high=3600, help=gettext_lazy("Between TERM and KILL. Empty: 10 s.")
+    )
     if_generation = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
     aliases = {"If-Match": "if_generation", "kind": "layout", "tensor_parallel_size": "layout"}
@@ -121,4 +128,4 @@ class DeploymentForm(PanelForm):
 class ScaleForm(PanelForm):
     """Another number of replicas."""
 
-    replicas = number(lazy("Replicas"), low=0, high=256, required=True)
+    replicas = number(gettext_lazy("Replicas"), low=0, high=256, required=True)

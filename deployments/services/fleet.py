@@ -11,6 +11,7 @@ from deployments.domain.specs import ProcessEvidence
 from deployments.domain.states import PROCESS_FINAL, DeploymentState, JobState, NodeState, ProcessState, Wish
 from deployments.models import Accelerator, AcceleratorClaim, Deployment, Job, Node, Process
 from deployments.services.nodes import fingerprints, get_node, list_nodes
+from deployments.services.processes import problems_of, processes_of
 
 TROUBLED = (DeploymentState.FAILED, DeploymentState.DEGRADED, DeploymentState.UNKNOWN)
 FINAL = [state.value for state in PROCESS_FINAL]
@@ -101,12 +102,11 @@ def _deployments() -> list[Attention]:
     found = []
     rows = Deployment.objects.filter(removed_at=None).exclude(wish=Wish.STOPPED).prefetch_related("replicas")
     for row in rows.order_by("name"):
-        notes = [replica.note for replica in row.replicas.all() if replica.reason == "UNPLACEABLE" and replica.note]
-        if row.state in TROUBLED or notes:
-            said = [
-                replica.note for replica in row.replicas.all() if replica.state in ("FAILED", "BACKOFF", "DEGRADED")
-            ]
-            found.append(Attention("deployment", row.name, row.name, row.state, (notes or said or [""])[0]))
+        waits = any(replica.reason == "UNPLACEABLE" for replica in row.replicas.all() if replica.state != "STOPPED")
+        if row.state in TROUBLED or waits:
+            said = problems_of(row, processes_of(row))
+            note, remedy = (said[0].message, said[0].remedy) if said else ("", "")
+            found.append(Attention("deployment", row.name, row.name, row.state, note, remedy))
     return found
 
 

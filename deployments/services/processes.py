@@ -8,6 +8,7 @@ from typing import Any
 
 from deployments.domain.command import quote
 from deployments.domain.errors import Conflict, NotFound
+from deployments.domain.failures import read_failure
 from deployments.domain.plugins import Problem
 from deployments.domain.states import ProcessState, Reason, ReplicaState
 from deployments.models import Deployment, Process, Replica
@@ -53,7 +54,7 @@ def processes_of(deployment: Deployment, *, current: bool = True) -> list[Proces
     if not current:
         return list(rows[:200])
     live = Replica.objects.filter(deployment=deployment).exclude(state=ReplicaState.STOPPED)
-    newest = {replica.pk: replica.attempt for replica in live}
+    newest: dict[uuid.UUID | None, int] = {replica.pk: replica.attempt for replica in live}
     return [row for row in rows[:400] if newest.get(row.replica_id) == row.attempt]
 
 
@@ -89,20 +90,33 @@ def curl_line(deployment: Deployment, url: str, *, key: str = "$API_KEY") -> str
 
 
 def problems_of(deployment: Deployment, processes: list[Process]) -> list[Problem]:
-    """What stands in the way of a deployment now: replicas that wait or failed, and processes with an error."""
-    found = []
+    """What stands in the way of a deployment now: processes with an error, and replicas that wait or failed.
+
+    A replica that failed of what one of its processes says is not said again.
+    """
+    found = [problem for process in processes if (problem := _problem_of(process)) is not None]
+    told = {(process.replica_id, process.reason) for process in processes}
     for replica in deployment.replicas.exclude(state=ReplicaState.STOPPED).order_by("index"):
-        if replica.reason and Reason(replica.reason) in _TROUBLE:
+        if replica.reason and Reason(replica.reason) in _TROUBLE and (replica.pk, replica.reason) not in told:
             message = replica.note or f"Replica {replica.index} is {replica.state}."
             found.append(Problem(replica.reason, message, field=f"replica {replica.index}"))
-    for process in processes:
-        if process.error:
-            error = process.error
-            where = error.get("node") or process.node.name
-            found.append(Problem(error["code"], error["message"], error.get("remedy") or "", node=where))
-        elif process.reason and process.note and Reason(process.reason) in _TROUBLE:
-            found.append(Problem(process.reason, process.note, node=process.node.name))
     return found
+
+
+def _problem_of(process: Process) -> Problem | None:
+    if process.error:
+        error = process.error
+        where = error.get("node") or process.node.name
+        return Problem(error["code"], error["message"], error.get("remedy") or "", node=where)
+    if process.reason and process.note and Reason(process.reason) in _TROUBLE:
+        return Problem(process.reason, process.note, _remedy(process), node=process.node.name)
+    return None
+
+
+def _remedy(process: Process) -> str:
+    """What to do about the cause that the kept end of its log names."""
+    cause = read_failure((process.black_box or {}).get("log_tail") or "")
+    return cause[2] if cause is not None and cause[0] == process.reason else ""
 
 
 _TROUBLE = frozenset(Reason) - {

@@ -75,6 +75,17 @@ def scaled(value: float | None, base: int, units: tuple[str, ...]) -> str:
 
 
 @register.filter
+def subject(event: Any) -> str:
+    """What a transition is about: `replica 0` and `engine 0` say it themselves, other names need their kind."""
+    if event.subject == "replica":
+        return _("replica %(n)s") % {"n": event.name.removeprefix("replica ")}
+    if event.subject == "process":
+        role, _space, rank = event.name.partition(" ")
+        return f"{words.kind_word(role)} {rank}"
+    return words.kind_word(event.subject)
+
+
+@register.filter
 def present(copies: Any) -> int:
     """How many nodes have a model's files."""
     return sum(copy.present for copy in copies)
@@ -171,7 +182,7 @@ def span(seconds: float | None) -> str:
     for unit, length in ((_("d"), 86400), (_("h"), 3600), (_("min"), 60)):
         if seconds >= length * 1.5:
             return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} {_('s')}"
+    return f"{seconds:.0f} " + _("s")
 
 
 @register.simple_tag(takes_context=True)

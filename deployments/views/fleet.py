@@ -18,7 +18,7 @@ def overview(request: HttpRequest, actor: Actor) -> HttpResponse:
         "rows": rows,
         "deployments": deployments.list_deployments(),
         "attention": fleet.attention(),
-        "events": events.transitions(actor, limit=12).rows,
+        "events": [event for event in events.transitions(actor, limit=40).rows if event.subject != "job"][:10],
         "total": len(slots),
         "used": sum(slot.owner is not None for slot in slots),
         "place": "fleet",

@@ -115,6 +115,10 @@ def preview(request: HttpRequest, actor: Actor) -> HttpResponse:
 def preview_of(actor: Actor, form: DeploymentForm) -> dict[str, Any]:
     """The preview of what is typed so far; what cannot be read yet is said in its own words."""
     form.is_valid()
+    if not form["name"].value():
+        # Without a name nothing can be applied, but it can be looked at.
+        form.cleaned_data["name"] = "unnamed"
+        form.errors.pop("name", None)
     unread = [
         {"field": form.fields[name].label, "message": " ".join(map(str, errors))}
         for name, errors in form.errors.items()
