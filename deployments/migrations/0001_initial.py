@@ -378,7 +378,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='process',
-            constraint=models.UniqueConstraint(condition=models.Q(('state__in', ['STOPPED', 'FAILED']), _negated=True), fields=('replica', 'group', 'member', 'rank'), name='one_live_process_per_seat'),
+            constraint=models.UniqueConstraint(condition=models.Q(('state__in', ['FAILED', 'STOPPED']), _negated=True), fields=('replica', 'group', 'member', 'rank'), name='one_live_process_per_seat'),
         ),
         migrations.AddConstraint(
             model_name='jumphost',

@@ -80,7 +80,7 @@ class Process(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["replica", "group", "member", "rank"],
-                condition=~Q(state__in=[state.value for state in PROCESS_FINAL]),
+                condition=~Q(state__in=sorted(PROCESS_FINAL)),
                 name="one_live_process_per_seat",
             )
         ]
