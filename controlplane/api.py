@@ -10,7 +10,6 @@ from typing import Any
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.urls import URLPattern
 from django.utils.datastructures import MultiValueDict
 from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI
@@ -115,7 +114,7 @@ def nul_is_nowhere(run: Callable[..., Any]) -> Callable[..., Any]:
     return answer
 
 
-def _typed(pattern: URLPattern) -> URLPattern:
+def _typed(pattern: Any) -> Any:
     """A route of ours that also refuses wrong methods in the API's one shape."""
     view = pattern.callback
 

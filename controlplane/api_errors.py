@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
@@ -113,15 +114,19 @@ def answer(error: PilothouseError) -> HttpResponse:
 
 def register(api: NinjaAPI) -> None:
     """Make `api` answer every exception by the table."""
-    api.add_exception_handler(PilothouseError, lambda request, error: answer(error))
-    api.add_exception_handler(AnsweredBefore, lambda request, before: before.response())
-    api.add_exception_handler(AuthenticationError, lambda request, error: answer(_unauthenticated(request)))
-    api.add_exception_handler(ValidationError, lambda request, error: answer(_invalid(error)))
-    api.add_exception_handler(HttpError, lambda request, error: answer(_http(error)))
-    api.add_exception_handler(Http404, lambda request, error: answer(NotFound("There is nothing at this address.")))
-    api.add_exception_handler(OperationalError, _no_database)
-    api.add_exception_handler(InterfaceError, _no_database)
-    api.add_exception_handler(Exception, _unexpected)
+    answers: dict[type[Exception], Callable[[HttpRequest, Any], HttpResponse]] = {
+        PilothouseError: lambda request, error: answer(error),
+        AnsweredBefore: lambda request, before: before.response(),
+        AuthenticationError: lambda request, error: answer(_unauthenticated(request)),
+        ValidationError: lambda request, error: answer(_invalid(error)),
+        HttpError: lambda request, error: answer(_http(error)),
+        Http404: lambda request, error: answer(NotFound("There is nothing at this address.")),
+        OperationalError: _no_database,
+        InterfaceError: _no_database,
+        Exception: _unexpected,
+    }
+    for kind, handler in answers.items():
+        api.add_exception_handler(kind, handler)
 
 
 def _unauthenticated(request: HttpRequest) -> Unauthenticated:

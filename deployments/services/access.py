@@ -13,6 +13,7 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from deployments.domain.command import REDACTED
@@ -135,10 +136,16 @@ def create_token(actor: Actor, *, name: str, scope: str, days: int) -> tuple[Api
     return token, text
 
 
+def _own(tokens: QuerySet[ApiToken], actor: Actor) -> QuerySet[ApiToken]:
+    if actor.role is Role.admin:
+        return tokens
+    return tokens.none() if actor.user_id is None else tokens.filter(user_id=actor.user_id)
+
+
 def list_tokens(actor: Actor) -> list[ApiToken]:
     """The actor's tokens; an admin sees everybody's."""
     rows = ApiToken.objects.select_related("user").order_by("-created_at")
-    return list(rows if actor.role is Role.admin else rows.filter(user_id=actor.user_id))
+    return list(_own(rows, actor))
 
 
 def revoke_token(actor: Actor, token_id: int) -> ApiToken:
@@ -148,7 +155,7 @@ def revoke_token(actor: Actor, token_id: int) -> ApiToken:
         NotFound: There is none with this id that the actor may see.
     """
     rows = ApiToken.objects.select_related("user").filter(pk=token_id)
-    token = (rows if actor.role is Role.admin else rows.filter(user_id=actor.user_id)).first()
+    token = _own(rows, actor).first()
     if token is None:
         raise NotFound(f"There is no token {token_id}.")
     if token.revoked_at is None:

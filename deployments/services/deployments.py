@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -132,12 +132,13 @@ def _check(actor: Actor, wish: DeploymentInput) -> tuple[list[Problem], Deployme
     """Every problem of a wish, and the unsaved row it would be (None when its parts do not exist)."""
     problems: list[Problem] = []
     found: dict[str, Any] = {}
-    for part, get, value in (
+    parts: tuple[tuple[str, Callable[[Any], Any], Any], ...] = (
         ("name", naming.name, wish.name),
         ("model", get_model, wish.model),
         ("layout", get_layout, wish.layout),
         ("nodes", lambda names: [get_node(name) for name in names], wish.nodes),
-    ):
+    )
+    for part, get, value in parts:
         try:
             found[part] = get(value)
         except DomainError as error:
@@ -277,7 +278,7 @@ def _remember(actor: Actor, row: Deployment, nodes: Sequence[Node], note: str) -
 
 def _tell(actor: Actor, row: Deployment, old: str, reason: str, note: str = "", *, new: str | None = None) -> None:
     """Write down what somebody wished of a deployment."""
-    links = {"deployment_id": row.pk, "name": row.name}
+    links: dict[str, Any] = {"deployment_id": row.pk, "name": row.name}
     record("deployment", row.pk, old, new or row.wish, reason, note, actor=actor.name, **links)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -154,7 +154,7 @@ def change_node(actor: Actor, node_name: str, changes: Mapping[str, Any]) -> Nod
 
 def _apply(node: Node, values: Mapping[str, Any]) -> None:
     """Check and set the fields that are present in `values`."""
-    checks = {
+    checks: dict[str, Callable[[Any], Any]] = {
         "address": naming.host,
         "port": naming.port,
         "user": naming.user,
@@ -208,7 +208,7 @@ def fingerprints(nodes: Sequence[Node] | None = None) -> list[dict[str, Any]]:
 
 def _fingerprint_row(node: Node) -> dict[str, Any]:
     jump = node.jump
-    row = {
+    row: dict[str, Any] = {
         "node": node.name,
         "address": f"{node.address}:{node.port}",
         "accepted": _print(node.host_key),
