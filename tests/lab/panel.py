@@ -8,6 +8,7 @@ with Panel() as panel:
 from __future__ import annotations
 
 import contextlib
+import html
 import http.cookiejar
 import json as jsons
 import os
@@ -58,13 +59,14 @@ class Panel(Client):
         self.var = var or Path(tempfile.mkdtemp(prefix="pilothouse-panel-"))
         self.settings = {"VAR_DIR": str(self.var), "PORT": str(self.port), **settings}
         self.process: subprocess.Popen[bytes] | None = None
-        self.login: tuple[str, str] | None = None
+        self.visitor: Visitor | None = None
         self._log = self.var.with_name(self.var.name + ".out")
 
     def __enter__(self) -> Panel:
         try:
             self.start()
-            self.token = sign_in(self.url, *self.first_login())
+            self.visitor = Visitor(self.url, *self.first_login())
+            self.token = self.visitor.make_token()
         except BaseException:
             self.end()
             raise
@@ -182,17 +184,32 @@ class Panel(Client):
         return said[1], said[2]
 
 
-def sign_in(url: str, user: str, password: str, *, scope: str = "admin") -> str:
-    """A token got as a person gets one: the login form, then the API with the session and its CSRF token."""
-    jar = http.cookiejar.CookieJar()
-    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
-    opener.open(f"{url}/login/", timeout=ANSWER_S).close()
-    form = {"username": user, "password": password, "next": "/healthz", "csrfmiddlewaretoken": _csrf(jar)}
-    opener.open(f"{url}/login/", urlencode(form).encode(), timeout=ANSWER_S).close()
-    wish = jsons.dumps({"name": "lab", "scope": scope, "days": 1}).encode()
-    headers = {"Content-Type": "application/json", "X-CSRFToken": _csrf(jar), "Referer": url}
-    with opener.open(urllib.request.Request(f"{url}/api/v1/access/tokens", wish, headers), timeout=ANSWER_S) as answer:
-        return str(jsons.loads(answer.read())["text"])
+class Visitor:
+    """Somebody in a browser, signed in with name and password."""
+
+    def __init__(self, url: str, user: str, password: str):
+        self.url = url
+        self._jar = http.cookiejar.CookieJar()
+        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(self._jar))
+        self.page("/login/")
+        form = {"username": user, "password": password, "next": "/healthz", "csrfmiddlewaretoken": _csrf(self._jar)}
+        self._open(urllib.request.Request(f"{url}/login/", urlencode(form).encode()))
+
+    def page(self, path: str) -> str:
+        """The words of a page as people read them: without tags, entities and line breaks resolved."""
+        text = self._open(urllib.request.Request(f"{self.url}{path}"))
+        return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
+
+    def make_token(self, scope: str = "admin") -> str:
+        """A token through the API, by the session and its CSRF token."""
+        wish = jsons.dumps({"name": "lab", "scope": scope, "days": 1}).encode()
+        headers = {"Content-Type": "application/json", "X-CSRFToken": _csrf(self._jar), "Referer": self.url}
+        answer = self._open(urllib.request.Request(f"{self.url}/api/v1/access/tokens", wish, headers))
+        return str(jsons.loads(answer)["text"])
+
+    def _open(self, request: urllib.request.Request) -> str:
+        with self._opener.open(request, timeout=ANSWER_S) as answer:
+            return answer.read().decode()
 
 
 def _csrf(jar: http.cookiejar.CookieJar) -> str:
