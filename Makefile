@@ -26,7 +26,7 @@ check: venv-dev ## format, lint, types, import contracts, Django's checks, migra
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-cache
 	$(DRY) $(PY) manage.py check --fail-level WARNING
-	$(DRY) $(PY) tools/migrations_are_complete.py
+	$(DRY) $(PY) .ci/migrations_are_complete.py
 
 lab: venv-dev packages ## two lab hosts, registered in the running panel, until Ctrl-C
 	@exec $(PY) -m tests.lab panel $(ARGS)
@@ -46,7 +46,7 @@ clean: ## remove what was built; the panel's data in var/ stay
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 venv:
-	@tools/venv run
+	@.ci/venv run
 
 venv-dev:
-	@tools/venv dev
+	@.ci/venv dev

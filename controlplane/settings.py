@@ -162,7 +162,6 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
 USE_TZ, TIME_ZONE = True, "UTC"
 USE_I18N = True
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
-LOCALE_PATHS = [BASE_DIR / "locale"]
 
 STATIC_URL = "/static/"
 STATIC_ROOT = PLACES.static
