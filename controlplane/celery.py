@@ -50,6 +50,7 @@ app.conf.update(
     beat_schedule={
         "reconcile": _every("deployments.reconcile_due", 2),
         "jobs": _every("deployments.advance_jobs_due", 2),
+        "sweep": _every("deployments.sweep", 15),
         "prune": _every("deployments.prune", 3600),
     },
 )

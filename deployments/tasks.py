@@ -56,6 +56,13 @@ def reconcile_due() -> None:
         reconcile.apply_async((deployment_id,), expires=30)
 
 
+@shared_task(name="deployments.sweep")
+def sweep() -> None:
+    """Stop what nodes still run though it counts as ended."""
+    close_old_connections()
+    reconciler.sweep()
+
+
 @shared_task(name="deployments.advance_job")
 def advance_job(job_id: str) -> None:
     """Advance one job if its moment has come, and ring again for the next."""

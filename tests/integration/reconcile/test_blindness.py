@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from deployments import reports
 from deployments.domain.errors import Conflict, NotPermitted
 from deployments.domain.states import DeploymentState, ProcessState, Reason, Wish
 from deployments.models import Deployment, Node, Process, Transition
-from deployments.remote.launcher import Unreachable
+from deployments.reconcile import sweep
+from deployments.remote import launcher
+from deployments.remote.launcher import StartRequest, Unreachable
 from deployments.services import deployments as services
+from deployments.targets import target_of
 
 from ..scene import (
     assert_all_gone,
@@ -111,6 +115,44 @@ def test_an_admin_may_take_a_process_for_gone_and_what_comes_back_is_stopped(stu
     assert run(deployment).state == DeploymentState.STOPPED
     forced = Transition.objects.get(reason=Reason.FORCED_BY_OPERATOR)
     assert (forced.actor, forced.new) == ("ada", "STOPPED")
+
+    assert sweep() == 0, "the node is silent still"
+    stub.node(node.pk).silent = False
+    observe(node)
+    assert len(running(stub.node(node.pk))) == 1
+    assert sweep() == 1
+    assert running(stub.node(node.pk)) == []
+    told = Transition.objects.get(reason=Reason.ORPHAN_STOPPED)
+    assert (told.subject_id, told.node_id, told.evidence["proven"]) == (str(process.pk), node.pk, True)
+    observe(node)
+    assert sweep() == 0
+
+
+def observe(node: Node) -> None:
+    reports.record(node, launcher().report(target_of(node)))
+
+
+def test_what_lives_as_it_should_is_no_orphan_and_strangers_are_left_alone(stub):
+    node = machine(stub)
+    run(wish())
+    stub.node(node.pk).start(StartRequest("not-ours-to-judge", "r", 1, "engine"))
+    stub.node(node.pk).start(StartRequest("00000000-0000-4000-8000-000000000000", "r", 1, "engine"))
+    observe(node)
+    assert sweep() == 0
+    assert len(running(stub.node(node.pk))) == 3
+
+
+def test_an_orphan_that_does_not_go_away_is_tried_again(stub):
+    node = machine(stub)
+    deployment = run(wish())
+    process = only_process(deployment)
+    long_ago = "2020-01-01T00:00Z"
+    Process.objects.filter(pk=process.pk).update(state=ProcessState.STOPPED, ended_at=long_ago)
+    observe(node)
+    stub.node(node.pk).stubborn = True
+    assert sweep() == 0
+    stub.node(node.pk).stubborn = False
+    assert sweep() == 1
 
 
 def test_a_probe_that_has_not_run_yet_says_nothing_against_a_process(stub):

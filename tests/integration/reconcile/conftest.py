@@ -1,0 +1,25 @@
+"""This machine as a node, for tests that start real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from deployments.models import Node
+
+
+@pytest.fixture
+def here(db: None, tmp_path: Path) -> Iterator[Node]:
+    """This machine, probed through the real helper; fake engines can be started on it."""
+    from ..local_node import node_row, probe, real_launcher
+    from ..scene import model
+
+    with real_launcher(tmp_path):
+        node = node_row(tmp_path)
+        probe(node)
+        model()
+        yield node
