@@ -39,7 +39,7 @@ def _keys(text: str) -> tuple[str, ...]:
 
 def node_views(model: LanguageModel | None = None, *, nodes: Iterable[Node] | None = None) -> dict[int, NodeView]:
     """The fleet as the planner sees it, with what is claimed taken off."""
-    rows = list(Node.objects.prefetch_related("accelerators")) if nodes is None else list(nodes)
+    rows = list(Node.objects.defer("report").prefetch_related("accelerators")) if nodes is None else list(nodes)
     taken: dict[int, set[str]] = defaultdict(set)
     for node_id, uuid in AcceleratorClaim.objects.filter(released_at=None).values_list("node_id", "uuid"):
         taken[node_id].add(uuid)

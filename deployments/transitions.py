@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -147,6 +148,13 @@ def record(
     )
     transaction.on_commit(lambda: publish(row.pk))
     return row
+
+
+def record_all(rows: Sequence[Transition]) -> None:
+    """Write many Transition rows at once; listeners are told of all of them by one ring."""
+    if rows:
+        made = Transition.objects.bulk_create(rows)
+        transaction.on_commit(lambda: publish(made[-1].pk))
 
 
 def publish(transition_id: int) -> None:

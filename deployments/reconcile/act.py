@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.db import transaction
+from django.db.models import Value
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from deployments.domain.plan import Collect, Launch, Stop
@@ -65,24 +68,30 @@ def prepare(deployment: Deployment, actions: Sequence[Launch | Stop | Collect], 
     }
     calls = []
     installation = installation_id()
+    launches = {action.process_id for action in actions if isinstance(action, Launch)}
+    pending = _ask_for(launches, policy)
     for action in actions:
         process = rows[action.process_id]
         first = process.launch_requested_at is None
-        if isinstance(action, Launch) and not _may_launch(process, first, policy):
+        if isinstance(action, Launch) and action.process_id not in pending:
             continue
         target = target_of(process.node, installation)
         calls.append(Call(action, process, target, _request(deployment, process, action), first))
     return calls
 
 
-def _may_launch(process: Process, first: bool, policy: Policy) -> bool:
-    """Write down that a launch is asked for and by when it must have come to something. False = no longer PENDING."""
-    pending = Process.objects.filter(pk=process.pk, state=ProcessState.PENDING)
-    if not first:
-        return pending.exists()
+def _ask_for(launches: Collection[str], policy: Policy) -> set[str]:
+    """Write down that launches are asked for and by when they must have come to something; those still PENDING."""
+    if not launches:
+        return set()
     now = timezone.now()
-    deadline = process.deadline or now + timedelta(seconds=policy.launch_deadline)
-    return bool(pending.update(launch_requested_at=now, deadline=deadline))
+    deadline = now + timedelta(seconds=policy.launch_deadline)
+    with transaction.atomic():
+        rows = Process.objects.select_for_update(no_key=True).filter(pk__in=launches, state=ProcessState.PENDING)
+        pending = {str(pk) for pk in rows.order_by("pk").values_list("pk", flat=True)}
+        first = Process.objects.filter(pk__in=pending, launch_requested_at=None)
+        first.update(launch_requested_at=now, deadline=Coalesce("deadline", Value(deadline)))
+    return pending
 
 
 def patience(calls: Sequence[Call]) -> float:

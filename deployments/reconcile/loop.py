@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,18 +17,18 @@ from deployments.domain.policy import Policy
 from deployments.domain.specs import ProcessView
 from deployments.domain.states import PROCESS_FINAL, Reason
 from deployments.leases import lease, still_mine
-from deployments.models import Deployment, Node, Process, Replica
+from deployments.models import Deployment, Node, Process, Replica, Transition
 from deployments.remote import launcher
 from deployments.remote.launcher import RemoteError
 from deployments.reports import record as record_report
 from deployments.reports import record_failure
 from deployments.targets import installation_id, target_of
-from deployments.transitions import move
+from deployments.transitions import SYSTEM, move, record_all
 from deployments.transitions import record as record_transition
 
 from . import act
 from .load import load, seen_of
-from .place import place_attempt
+from .place import place_attempts
 
 log = logging.getLogger(__name__)
 
@@ -104,12 +106,11 @@ def _write(deployment: Deployment, views: dict[str, ProcessView], step: Plan, to
         if isinstance(action, Settle):
             if not _settle(action, views[action.process_id]):
                 return False
-        elif isinstance(action, CreateReplica):
-            _create(deployment, action, token)
         elif isinstance(action, MoveReplica):
             _move_replica(action)
-        elif isinstance(action, Place):
-            place_attempt(deployment, action.replica_id, action.attempt, token)
+    _create(deployment, [action for action in step.actions if isinstance(action, CreateReplica)], token)
+    places = {action.replica_id: action.attempt for action in step.actions if isinstance(action, Place)}
+    place_attempts(deployment, places, token)
     return True
 
 
@@ -129,23 +130,26 @@ def _settle(action: Settle, view: ProcessView) -> bool:
     return move(row, verdict.state, verdict.reason, verdict.note, where=rows, evidence=evidence, **columns)
 
 
-def _create(deployment: Deployment, action: CreateReplica, token: str) -> None:
-    """A row for a missing replica. Without the lease nothing may be added: nobody would look at it again."""
-    try:
-        with transaction.atomic():
-            if not Deployment.objects.select_for_update().filter(pk=deployment.pk, lease_token=token).exists():
-                return
-            replica = Replica.objects.create(deployment=deployment, index=action.index, generation=action.generation)
-    except IntegrityError:
+def _create(deployment: Deployment, actions: Sequence[CreateReplica], token: str) -> None:
+    """Rows for missing replicas. Without the lease nothing may be added: nobody would look at it again."""
+    if not actions:
         return
-    record_transition(
-        "replica",
-        replica.pk,
-        "",
-        replica.state,
-        Reason.APPLIED,
-        deployment_id=deployment.pk,
-        name=f"replica {action.index}",
+    rows = [Replica(deployment=deployment, index=a.index, generation=a.generation) for a in actions]
+    with contextlib.suppress(IntegrityError), transaction.atomic():
+        if Deployment.objects.select_for_update().filter(pk=deployment.pk, lease_token=token).exists():
+            Replica.objects.bulk_create(rows)
+            record_all([_applied(deployment, row) for row in rows])
+
+
+def _applied(deployment: Deployment, row: Replica) -> Transition:
+    return Transition(
+        subject="replica",
+        subject_id=str(row.pk),
+        name=f"replica {row.index}",
+        new=row.state,
+        reason=Reason.APPLIED,
+        actor=SYSTEM,
+        deployment=deployment,
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +13,7 @@ from django.utils import timezone
 from deployments.domain.errors import Conflict, DomainError
 from deployments.domain.placement import place, render
 from deployments.domain.plugins import RenderContext
-from deployments.domain.specs import EngineOptions, ModelFacts, ProcessSpec
+from deployments.domain.specs import EngineOptions, ModelFacts, NodeView, ProcessSpec
 from deployments.domain.states import Reason, ReplicaState
 from deployments.models import AcceleratorClaim, Deployment, LanguageModel, Node, PortClaim, Process, Replica
 from deployments.targets import node_views
@@ -62,44 +62,80 @@ def render_on(deployment: Deployment, views, assignments) -> tuple[ProcessSpec, 
     )
 
 
-def place_attempt(deployment: Deployment, replica_id: str, attempt: int, token: str) -> None:
-    """Give a replica its seats for `attempt`, or write down why there are none and when to look again.
+def place_attempts(deployment: Deployment, attempts: Mapping[str, int], token: str) -> None:
+    """Give replicas (id to number of the attempt) their seats, or write down why there are none and when to look again.
 
-    Does nothing when the lease `token` or the replica's attempt is no longer the one that was planned for.
+    Each gets all of its seats or none. Leaves out those whose attempt is no longer the one that was planned for, and
+    does nothing when the lease `token` is gone.
     """
-    replica = Replica.objects.get(pk=replica_id)
+    if not attempts:
+        return
     try:
         with transaction.atomic():
             # Placing is one at a time: the fleet that was looked at is the fleet that is claimed.
             # Keys stay readable, so that nobody who only points at a node or a replica waits for us in a circle.
             list(Node.objects.select_for_update(no_key=True).order_by("pk").values_list("pk"))
-            replica = Replica.objects.select_for_update(no_key=True).get(pk=replica_id)
-            ours = Deployment.objects.filter(pk=deployment.pk, lease_token=token).exists()
-            if not ours or replica.attempt != attempt - 1 or replica.state == ReplicaState.STOPPED:
-                return
-            wanted = list(deployment.nodes.values_list("pk", flat=True))
-            _write(deployment, replica, attempt, specs_for(deployment, wanted))
+            rows = list(Replica.objects.select_for_update(no_key=True).filter(pk__in=attempts).order_by("index"))
+            if Deployment.objects.filter(pk=deployment.pk, lease_token=token).exists():
+                _place_all(deployment, [row for row in rows if _is_next(row, attempts[str(row.pk)])])
     except IntegrityError:
-        _later(replica, Conflict("Somebody else took a seat at the same moment."))
-    except DomainError as error:
-        _later(replica, error)
+        for row in Replica.objects.filter(pk__in=attempts):
+            _later(row, Conflict("Somebody else took a seat at the same moment."))
 
 
-def _write(deployment: Deployment, replica: Replica, attempt: int, specs: tuple[ProcessSpec, ...]) -> None:
+def _is_next(replica: Replica, attempt: int) -> bool:
+    return replica.attempt == attempt - 1 and replica.state != ReplicaState.STOPPED
+
+
+def _place_all(deployment: Deployment, replicas: Sequence[Replica]) -> None:
+    """One after the other, each on what the ones before have left."""
+    layout = layout_spec(deployment.layout)
+    views = node_views(deployment.model)
+    wanted = list(deployment.nodes.values_list("pk", flat=True))
+    seated: list[tuple[Replica, ProcessSpec]] = []
+    for replica in replicas:
+        try:
+            specs = render_on(deployment, views, place(layout, list(views.values()), wanted))
+            _count(replica)
+        except DomainError as error:
+            _later(replica, error)
+            continue
+        for spec in specs:
+            views[spec.node_id] = _without(views[spec.node_id], spec)
+        seated += [(replica, spec) for spec in specs]
+    _write(deployment, seated)
+
+
+def _without(view: NodeView, spec: ProcessSpec) -> NodeView:
+    """A node after a process has got its seat there."""
+    free = tuple(slot for slot in view.free_accelerators if slot.uuid not in spec.accelerators)
+    return replace(view, free_accelerators=free, used_ports=view.used_ports | set(spec.ports.values()))
+
+
+def _count(replica: Replica) -> None:
+    """Count the attempt that has its seats."""
+    attempt = replica.attempt + 1
     values: dict[str, Any] = {"attempt": attempt, "next_attempt_at": None}
+    note = f"attempt {attempt} has its seats"
     if replica.state != ReplicaState.PENDING:
-        note = f"attempt {attempt} has its seats"
         if not move(replica, ReplicaState.PENDING, Reason.PLACED, note, **values):
             raise Conflict("The replica changed while it was placed.")
     else:
-        note = f"attempt {attempt} has its seats"
         Replica.objects.filter(pk=replica.pk).update(**values, reason=Reason.PLACED, note=note)
-    for spec in specs:
-        process = Process.objects.create(
+        replica.attempt = attempt
+
+
+def _write(deployment: Deployment, seated: Sequence[tuple[Replica, ProcessSpec]]) -> None:
+    """The processes and what they claim."""
+    processes: list[Process] = []
+    slots: list[AcceleratorClaim] = []
+    ports: list[PortClaim] = []
+    for replica, spec in seated:
+        process = Process(
             deployment=deployment,
             replica=replica,
             node_id=spec.node_id,
-            attempt=attempt,
+            attempt=replica.attempt,
             role=spec.role,
             group=spec.group,
             member=spec.member,
@@ -107,10 +143,13 @@ def _write(deployment: Deployment, replica: Replica, attempt: int, specs: tuple[
             wave=spec.wave,
             spec=asdict(spec),
         )
-        for uuid in spec.accelerators:
-            AcceleratorClaim.objects.create(process=process, node_id=spec.node_id, uuid=uuid)
-        for name, port in spec.ports.items():
-            PortClaim.objects.create(process=process, node_id=spec.node_id, port=port, name=name)
+        on_node = {"process": process, "node_id": spec.node_id}
+        processes.append(process)
+        slots += [AcceleratorClaim(uuid=uuid, **on_node) for uuid in spec.accelerators]
+        ports += [PortClaim(port=port, name=name, **on_node) for name, port in spec.ports.items()]
+    Process.objects.bulk_create(processes)
+    AcceleratorClaim.objects.bulk_create(slots)
+    PortClaim.objects.bulk_create(ports)
 
 
 def _later(replica: Replica, error: DomainError) -> None:

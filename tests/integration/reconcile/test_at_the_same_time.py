@@ -13,7 +13,7 @@ from django.db import connection, connections, transaction
 from deployments import reconcile as reconciler
 from deployments.domain.states import DeploymentState, Reason
 from deployments.models import AcceleratorClaim, Deployment, Node, Process, Replica, Transition
-from deployments.reconcile.place import place_attempt
+from deployments.reconcile.place import place_attempts
 
 from ..scene import QUICK, hear, machine, only_process, only_replica, run, running, until, wish
 
@@ -140,7 +140,7 @@ def test_placing_and_a_change_of_the_same_deployment_do_not_wait_for_each_other_
     Deployment.objects.filter(pk=deployment.pk).update(lease_token="mine")
     with transaction.atomic():
         Deployment.objects.select_for_update().get(pk=deployment.pk)
-        thread = Thread(lambda: place_attempt(deployment, str(replica.pk), 1, "mine"))
+        thread = Thread(lambda: place_attempts(deployment, {str(replica.pk): 1}, "mine"))
         wait_until(lambda: not thread.is_alive() or _somebody_waits_for_a_lock())
         deployment.nodes.set([node])
     thread.done()
