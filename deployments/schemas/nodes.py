@@ -23,7 +23,7 @@ class JumpInput(Input):
 
 
 class NodeFields(Input):
-    """What may be said about a node when it is added, and changed later. Null leaves it as it is."""
+    """What may be said about a node when it is added, and changed later. Null leaves it as it is; `jump: null` = no jump host."""
 
     address: str | None = None
     port: int | None = None
@@ -41,8 +41,9 @@ class NodeFields(Input):
     platform: str | None = None
 
     def said(self) -> dict[str, Any]:
-        """The fields that were given."""
-        return self.dict(exclude_none=True)
+        """The fields that were given; a jump host given as null means that there is none."""
+        given = self.dict(exclude_unset=True)
+        return {name: value for name, value in given.items() if value is not None or name == "jump"}
 
 
 class NodeInput(NodeFields):

@@ -171,7 +171,8 @@ def _apply(node: Node, values: Mapping[str, Any]) -> None:
         "jump": lambda jump: _jump(jump, node.key) if jump else None,
     }
     for field, check in checks.items():
-        if values.get(field) is not None:
+        # No jump host is a way to be reached; None leaves every other field as it is.
+        if values.get(field) is not None or (field == "jump" and "jump" in values):
             setattr(node, field, check(values[field]))
     if node.port_first > node.port_last:
         raise InvalidInput("The port range ends before it begins.", field="port_last")

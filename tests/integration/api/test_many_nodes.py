@@ -149,6 +149,7 @@ def test_a_jump_hosts_key_is_accepted_before_the_hosts_is_seen(keyed: Program) -
     keyed.ok("POST", "/nodes/fingerprints/accept", {"accept": [{"node": "a", "fingerprint": row["offered"]}]})
     advance_all()
     assert keyed.ok("GET", "/nodes/a")["state"] == "READY"
+    assert keyed.ok("PATCH", "/nodes/a", {"jump": None})["jump"] is None
 
 
 def test_another_address_forgets_the_accepted_key(keyed: Program) -> None:
