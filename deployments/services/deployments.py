@@ -172,11 +172,15 @@ def _check_numbers(wish: DeploymentInput) -> list[Problem]:
     for name, value, top in (("start_deadline", wish.start_deadline, 86400), ("stop_grace", wish.stop_grace, 3600)):
         if value is not None and not 0 < value <= top:
             problems.append(Problem("INVALID_INPUT", f"{name} is between 0 and {top} seconds.", field=name))
-    if len(wish.served_name) > 128 or not all(letter.isprintable() for letter in wish.served_name):
-        problems.append(
-            Problem("INVALID_INPUT", "The served name is up to 128 printable letters.", field="served_name")
-        )
-    return problems
+    return problems + _check_served_name(wish.served_name)
+
+
+def _check_served_name(name: str) -> list[Problem]:
+    """The name is a word of the engine's command line, where one that begins like a flag would be taken for one."""
+    if len(name) <= 128 and name.isprintable() and not name.startswith("-"):
+        return []
+    message = "The served name is up to 128 printable letters and does not begin with '-'."
+    return [Problem("INVALID_INPUT", message, "Choose another served name.", field="served_name")]
 
 
 def apply(

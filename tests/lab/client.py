@@ -126,7 +126,7 @@ class Client:
         prints = {name: fingerprint(host.host_key) for name, host in expected.items()}
 
         def mine(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            return [row for row in rows if prints.get(row["node"]) == row[f"{part}offered"]]
+            return [row for row in rows if prints.get(row["node"], "") == row[f"{part}offered"]]
 
         return mine(self.wait("/nodes/fingerprints", lambda rows: len(mine(rows)) == len(prints)))
 
@@ -173,7 +173,7 @@ class Client:
     def stop_deployment(self, name: str, timeout: float = 60.0) -> dict[str, Any]:
         """Stop and wait for the proof."""
         self.api("POST", f"/deployments/{name}/stop")
-        return self.wait_deployment(name, "STOPPED", timeout)
+        return self.wait(f"/deployments/{name}", lambda row: row["state"] == "STOPPED", timeout)
 
     def api_key(self, name: str) -> str:
         return str(self.api("POST", f"/deployments/{name}/api-key")["api_key"])
