@@ -54,7 +54,7 @@ def memory(value: float | None) -> str:
 @register.filter
 def mib(value: float | None) -> str:
     """MiB of memory: 140 GiB."""
-    return DASH if value is None else scaled(value * 1024 * 1024, 1024, BINARY)
+    return scaled(value * 1024 * 1024 if isinstance(value, int | float) else None, 1024, BINARY)
 
 
 @register.filter
@@ -63,9 +63,9 @@ def size(value: float | None) -> str:
     return scaled(value, 1000, DECIMAL)
 
 
-def scaled(value: float | None, base: int, units: tuple[str, ...]) -> str:
-    """Three significant digits and a unit."""
-    if value is None:
+def scaled(value: Any, base: int, units: tuple[str, ...]) -> str:
+    """Three significant digits and a unit; templates give '' for what a node has not said."""
+    if not isinstance(value, int | float):
         return DASH
     place = 0
     while abs(value) >= base * 0.9995 and place < len(units) - 1:
@@ -118,26 +118,32 @@ def copy_size(layout: Any) -> int:
 @register.filter
 def speed(mbps: float | None) -> str:
     """A network's speed: 400 Gbit/s."""
-    return DASH if not mbps or mbps < 0 else f"{mbps / 1000:.3g} Gbit/s" if mbps >= 1000 else f"{mbps:.3g} Mbit/s"
+    return (
+        DASH
+        if not isinstance(mbps, int | float) or mbps <= 0
+        else f"{mbps / 1000:.3g} Gbit/s"
+        if mbps >= 1000
+        else f"{mbps:.3g} Mbit/s"
+    )
 
 
 @register.filter
 def grouped(value: int | None) -> str:
     """A count with thin spaces between thousands."""
-    return DASH if value is None else f"{value:,}".replace(",", "\u2009")
+    return f"{value:,}".replace(",", "\u2009") if isinstance(value, int) else DASH
 
 
 @register.filter
 def limit(value: Any) -> str:
     """The soft limit of a [soft, hard] pair."""
-    if not value or value[0] is None:
+    if not isinstance(value, list) or not value or not isinstance(value[0], int):
         return DASH
     return _("unlimited") if value[0] < 0 else grouped(value[0])
 
 
 @register.filter
 def yes(value: bool | None) -> str:
-    return DASH if value is None else _("yes") if value else _("no")
+    return DASH if not isinstance(value, bool) else _("yes") if value else _("no")
 
 
 @register.filter

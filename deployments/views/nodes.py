@@ -34,7 +34,7 @@ def detail(request: HttpRequest, actor: Actor, name: str) -> HttpResponse:
         "facts": node.facts or {},
         "platform": node.platform or (row.slots[0].accelerator.platform if row.slots else ""),
         "clock_offset": clock_offset(node),
-        "risks": detach_risks(node.facts.get("detach") or {}),
+        "risks": detach_risks(node.facts.get("detach")),
         "processes": fleet.processes_on(node),
         "jobs": jobs.jobs_of(node),
         "print": next(iter(nodes.fingerprints([node])), None),
@@ -46,14 +46,17 @@ def detail(request: HttpRequest, actor: Actor, name: str) -> HttpResponse:
 
 def clock_offset(node: Node) -> float | None:
     """Seconds that the node's clock was ahead of the panel's at the last probe, without the answer's way."""
-    said = (node.facts.get("clock") or {}).get("now")
-    if said is None or node.facts_at is None:
+    clock = node.facts.get("clock")
+    said = clock.get("now") if isinstance(clock, dict) else None
+    if not isinstance(said, int | float) or node.facts_at is None:
         return None
-    return float(said) - node.facts_at.timestamp()
+    return said - node.facts_at.timestamp()
 
 
-def detach_risks(detach: dict[str, Any]) -> list[str]:
-    """What could end a process on the node although nobody asked for it."""
+def detach_risks(detach: Any) -> list[str]:
+    """What could end a process on the node although nobody asked for it, from what its probe said."""
+    if not isinstance(detach, dict):
+        return []
     risks = []
     if detach.get("kill_user_processes") and not detach.get("linger"):
         risks.append(_("Logging out ends the user's processes (KillUserProcesses=yes and no lingering)."))

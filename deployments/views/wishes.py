@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 
 from deployments.domain.command import quote
@@ -65,12 +66,13 @@ def _whole(seconds: float | None) -> int | None:
 
 def read_wish(data: dict[str, Any]) -> DeploymentInput:
     """What was typed, as services take it."""
+    replicas = data.get("replicas")
     return DeploymentInput(
         name=data.get("name", ""),
         model=data.get("model", ""),
         layout=data.get("layout", ""),
         served_name=data.get("served_name", ""),
-        replicas=data.get("replicas") if data.get("replicas") is not None else 1,
+        replicas=1 if replicas is None else replicas,
         nodes=data.get("nodes") or (),
         args=data.get("args") or (),
         env=data.get("env") or {},
@@ -107,6 +109,8 @@ def _apply(actor: Actor, data: dict[str, Any], row: Deployment | None) -> Deploy
 @page
 def preview(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The preview alone, while somebody types."""
+    if request.method != "POST":
+        return redirect("deployment-add")
     form = _form(request, {})
     context = {**preview_of(actor, form), "form": form, "place": "deployments"}
     return show(request, actor, "deployments/edit.html", context, parts=("preview",))
