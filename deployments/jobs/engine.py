@@ -22,7 +22,7 @@ from deployments.remote.launcher import HelperFailed, LogChunk, NodeTarget, Remo
 from deployments.targets import installation_id, target_of
 from deployments.transitions import move
 
-from .progress import read_progress, tail
+from .progress import last_words, read_progress, tail
 from .shapes import Kind, job_kinds
 
 log = logging.getLogger(__name__)
@@ -191,8 +191,7 @@ def _record_seen(kind: Kind, job: Job, step: JobStep, seen: Seen | PilothouseErr
     if _code(seen.entry) == 0:
         _end(kind, job, step, seen.confirmed if kind.confirm is not None else read_progress(step.log)[1] or {})
     else:
-        last = next((line for line in reversed(step.log.splitlines()) if line.strip()), "")
-        _end(kind, job, step, _ended_badly(seen.entry, last, step))
+        _end(kind, job, step, _ended_badly(seen.entry, last_words(step.log), step))
 
 
 def _record_refusal(kind: Kind, job: Job, step: JobStep, error: RemoteError) -> None:

@@ -31,6 +31,17 @@ def read_progress(text: str) -> tuple[int | None, dict[str, Any] | None]:
     return (None if percent is None else max(0, min(100, percent))), result
 
 
+def last_words(text: str) -> str:
+    """What a program said last before it failed: its last line that begins with ERROR, else its last line.
+
+    The helper's own lines, JSON objects all of them, count only where there is nothing else.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = [line for line in lines if not line.startswith("{")]
+    errors = [line for line in said if line.upper().startswith("ERROR")]
+    return (errors or said or lines or [""])[-1]
+
+
 def tail(text: str, limit: int) -> str:
     """The last `limit` characters, from the start of a line where there is one."""
     if len(text) <= limit:
