@@ -18,6 +18,7 @@ RESERVED_FLAGS: dict[str, str] = {
     "--served-model-name": "the deployment's served name",
     "--distributed-executor-backend": "the layout's backend",
     "--api-key": "nothing: a key is generated for each deployment",
+    "--hf-token": "the environment variable HF_TOKEN, which is not shown",
     "--uds": "nothing: the panel needs the engine's TCP address",
     "--grpc": "nothing: the panel needs the engine's HTTP API",
     **dict.fromkeys(
@@ -51,7 +52,7 @@ CODE_FLAGS = frozenset(
         *("--compilation-config", "-cc", "-O", "--additional-config", "--profiler-config", "--otlp-traces-endpoint"),
         *("--structured-outputs-config", "--reasoning-config", "--speculative-config", "-sc"),
         *("--spec-model", "--spec-method", "--lora-modules", "--default-mm-loras"),
-        *("--hf-config-path", "--hf-overrides", "--hf-token", "--revision", "--code-revision"),
+        *("--hf-config-path", "--hf-overrides", "--revision", "--code-revision"),
         *("--tokenizer", "--tokenizer-revision", "--generation-config", "--chat-template"),
         *("--trust-request-chat-template", "--enable-prompt-embeds", "--enable-mm-embeds"),
         *("--model-loader-extra-config", "--load-format", "--download-dir", "--allowed-local-media-path"),
