@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import math
+from typing import Any, TypeGuard
 
 
 def read_progress(text: str) -> tuple[int | None, dict[str, Any] | None]:
@@ -14,32 +15,42 @@ def read_progress(text: str) -> tuple[int | None, dict[str, Any] | None]:
     """
     percent, result = None, None
     for line in text.splitlines():
-        if not line.startswith("{"):
-            continue
-        try:
-            said = json.loads(line)
-        except ValueError:
-            continue
-        if not isinstance(said, dict):
-            continue
-        if isinstance(said.get("progress"), int | float):
-            percent = int(said["progress"])
-        elif isinstance(said.get("step"), int) and isinstance(said.get("of"), int) and said["of"] > 0:
-            percent = 100 * (said["step"] - 1) // said["of"]
+        said = _said(line)
+        done = _percent(said)
+        percent = percent if done is None else done
         if isinstance(said.get("result"), dict):
             result = said["result"]
-    return (None if percent is None else max(0, min(100, percent))), result
+    return percent, result
+
+
+def _said(line: str) -> dict[str, Any]:
+    """A line that is a JSON object; {} for every other."""
+    if not line.startswith("{"):
+        return {}
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _percent(said: dict[str, Any]) -> int | None:
+    progress, step, of = said.get("progress"), said.get("step"), said.get("of")
+    if _is_number(progress):
+        return int(max(0, min(100, progress)))
+    if type(step) is int and type(of) is int and of > 0:
+        return max(0, min(100, 100 * (step - 1) // of))
+    return None
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def last_words(text: str) -> str:
-    """What a program said last before it failed: its last line that begins with ERROR, else its last line.
-
-    The helper's own lines, JSON objects all of them, count only where there is nothing else.
-    """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith("{")]
-    errors = [line for line in said if line.upper().startswith("ERROR")]
-    return (errors or said or lines or [""])[-1]
+    """The last line that a program of the job wrote itself."""
+    lines = (line.strip() for line in reversed(text.splitlines()))
+    return next((line for line in lines if line and not _said(line).keys() & {"step", "progress", "result"}), "")
 
 
 def tail(text: str, limit: int) -> str:

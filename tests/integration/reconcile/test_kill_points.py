@@ -17,14 +17,11 @@ from deployments.models import Deployment, Node
 from deployments.remote import use_launcher
 from deployments.remote.stub_node import StubNode
 
+from ..dying import DyingCaller, Killed
 from ..scene import QUICK, assert_all_gone, hear, machine, only_process, run, running, step, until, wish
 
 pytestmark = pytest.mark.django_db
 VERBS = ("start", "stop", "collect", "report")
-
-
-class Killed(BaseException):
-    """The reconciler's process is gone from here on."""
 
 
 class Death:
@@ -138,32 +135,6 @@ def test_death_at_any_write_neither_doubles_nor_loses_a_process(stub, before, go
         survive(deployment, death, stub.node(node.pk), goal)
         assert death.at is None, "it lived through what it was to die of"
         ends_well(deployment, stub.node(node.pk))
-
-
-class DyingCaller:
-    """A launcher whose caller dies once, before or after one verb's real call."""
-
-    def __init__(self, real: Any, verb: str, after: bool) -> None:
-        self._real = real
-        self._verb = verb
-        self._after = after
-        self.armed = True
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self._real, name)
-        if name != self._verb:
-            return real
-
-        def call(*args: Any) -> Any:
-            dies, self.armed = self.armed, False
-            if dies and not self._after:
-                raise Killed
-            answer = real(*args)
-            if dies:
-                raise Killed
-            return answer
-
-        return call
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
