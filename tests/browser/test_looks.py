@@ -12,6 +12,7 @@ from tests.browser.conftest import Browser
 from tests.integration.panel import PASSWORD, person
 
 pytestmark = pytest.mark.browser
+ROOT = Path(__file__).parents[2]
 SHAPES = {"wide": (1440, 900), "narrow": (390, 844)}
 PAGES = {
     "fleet": "/",
@@ -42,6 +43,7 @@ PAGES = {
     "keys": "/settings/keys/",
     "users": "/settings/users/",
 }
+# LOOKS="fleet jobs" takes only these; "readme" also renews docs/screenshot.png.
 ONLY = set(os.environ.get("LOOKS", "").split())
 
 
@@ -72,8 +74,19 @@ def test_every_page_fits_its_window_and_says_nothing_to_the_console(still: Brows
                     too_wide.append(f"{name} at {width} px")
                 page.screenshot(path=looks / f"{name}-{shape}-{scheme}.png", full_page=True)
             page.context.close()
+    if "readme" in ONLY:
+        _readme(still)
     assert too_wide == []
     assert still.complaints == []
+
+
+def _readme(browser: Browser) -> None:
+    """The picture in the README, without the language switch, whose words need a font that not all machines have."""
+    page = _sign_in(browser, viewport={"width": 1360, "height": 860}, color_scheme="dark")
+    page.goto("/deployments/chat-7b/")
+    page.locator(".languages").evaluate("form => form.hidden = true")
+    page.screenshot(path=ROOT / "docs" / "screenshot.png")
+    page.context.close()
 
 
 def _process(name: str) -> str:
