@@ -48,9 +48,11 @@ def _is_number(value: Any) -> TypeGuard[float]:
 
 
 def last_words(text: str) -> str:
-    """The last line that a program of the job wrote itself."""
-    lines = (line.strip() for line in reversed(text.splitlines()))
-    return next((line for line in lines if line and not _said(line).keys() & {"step", "progress", "result"}), "")
+    """The line of a failed process's log to quote: a program's last error, else its last line, else the helper's."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    own = [line for line in lines if not _said(line).keys() & {"step", "progress", "result"}]
+    errors = [line for line in own if line.lower().startswith(("error", "fatal"))]
+    return next((found[-1] for found in (errors, own, lines) if found), "")
 
 
 def tail(text: str, limit: int) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.jobs.progress import last_words, read_progress, tail
+from deployments.jobs.progress import read_progress, tail
 
 
 def lines(*values: object) -> str:
@@ -77,10 +77,3 @@ def test_a_tail_is_an_end_of_the_text_that_fits(text, limit):
 def test_a_tail_begins_with_a_whole_line_where_there_is_one():
     assert tail("one\ntwo\nthree\n", 10) == "three\n"
     assert tail("x" * 50, 10) == "x" * 10
-
-
-def test_the_last_words_are_a_programs_own():
-    text = lines({"step": 2, "of": 2}, "ERROR: No matching distribution", "  ", {"step": 2, "code": 1})
-    assert last_words(text) == "ERROR: No matching distribution"
-    assert last_words(lines({"step": 1, "of": 1})) == ""
-    assert last_words('{"error": "a program that writes JSON"}\n') == '{"error": "a program that writes JSON"}'
