@@ -20,6 +20,7 @@ INTERPRETERS = (
 )
 # Not -I: Python 2.7 does not know it and could not say that it is too old. boot.py itself drops the current folder.
 _FLAGS = "-E -s -S -u"
+_MINORS = " ".join(str(minor) for minor in range(14, 7, -1))
 _NEW_ENOUGH = "import sys; sys.exit(sys.version_info < (3, 8))"
 
 
@@ -32,13 +33,15 @@ def boot_line(nonce: str, interpreter: str | None = None) -> str:
     """
     tried = [quote(interpreter)] if interpreter else [*INTERPRETERS, '"$(command -v python3)"']
     said = interpreter or " ".join([*INTERPRETERS[:3], "/usr/bin/python3.*", "PATH"])
-    run = f'"$p" {_FLAGS} -c {quote(_boot())} {quote(nonce)}'
+    run = f'exec "$p" {_FLAGS} -c "$b" {quote(nonce)}'
     fail = f"\\nPHFAIL {nonce} INTERPRETER_MISSING %s\\n"
     return (
-        f"f=; for p in {' '.join(tried)}; do "
+        f"b={quote(_boot())}; f=; for p in {' '.join(tried)}; do "
         f'if [ -f "$p" ] && [ -x "$p" ]; then f="${{f:-$p}}"; '
-        f'if "$p" -E -s -S -c {quote(_NEW_ENOUGH)} </dev/null >/dev/null 2>&1; then exec {run}; fi; fi; done; '
-        f'if [ -n "$f" ]; then p="$f"; exec {run}; fi; '
+        # Many a python3 is a link to the python3.N beside it: that name tells the version, so nothing has to be run.
+        f'for n in {_MINORS}; do if [ "$p" -ef "${{p%/*}}/python3.$n" ] 2>/dev/null; then {run}; fi; done; '
+        f'if "$p" -E -s -S -c {quote(_NEW_ENOUGH)} </dev/null >/dev/null 2>&1; then {run}; fi; fi; done; '
+        f'if [ -n "$f" ]; then p="$f"; {run}; fi; '
         f"printf {quote(fail)} {quote(said)}; exit 127\n"
     )
 

@@ -1,8 +1,9 @@
 """Memory of accelerators before and after a process, as far as nvidia-smi tells."""
 
-import csv
-
 from . import programs
+from .later import Later
+
+csv = Later("csv")
 
 # A driver keeps this much more or less from one moment to the next, and a context beside what its process asked for.
 SLACK_MIB = 64

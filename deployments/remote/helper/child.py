@@ -2,19 +2,22 @@
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import signal
-import subprocess
 import time
-import traceback
 
-from . import fingerprint, paths, procfs
+from . import paths, procfs
+from .later import Later
+
+subprocess, traceback = Later("subprocess"), Later("traceback")
 
 _RESET = (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD)
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SET_NAME = 15
-BUILTINS = {"fingerprint": fingerprint.fingerprint}
+# Each is a function in a module of the same name.
+BUILTINS = ("fingerprint",)
 
 
 def environment(request, secrets, installation):
@@ -104,7 +107,8 @@ def _run_here(request, env):
             code = run_steps(request["steps"], env, request.get("cwd"))
         else:
             builtin = request["builtin"]
-            code = BUILTINS[builtin["name"]](_print, **(builtin.get("args") or {}))
+            module = importlib.import_module("." + builtin["name"], __package__)
+            code = getattr(module, builtin["name"])(_print, **(builtin.get("args") or {}))
     except BaseException:
         os.write(2, traceback.format_exc().encode("utf-8", "replace"))
     os._exit(code)

@@ -5,10 +5,12 @@ Best effort: where it cannot be done quickly and safely it is not done, and `pro
 
 import contextlib
 import os
-import subprocess
 import threading
 
 from . import paths
+from .later import Later
+
+subprocess = Later("subprocess")
 
 _TRY_S = 3.0
 _SCOPE = ["--scope", "--quiet", "--collect"]

@@ -3,11 +3,13 @@
 import os
 import sys
 import threading
-import traceback
 
 from . import verbs
 from .errors import HelperError, translated
 from .frames import ProtocolError, Reader, Writer
+from .later import Later
+
+traceback = Later("traceback")
 
 
 class Call:
@@ -38,6 +40,7 @@ class Connection:
         self._writer = writer
         self._bundle = bundle
         self._session = None
+        self._threaded = False
         self._calls = {}
         self._lock = threading.Lock()
 
@@ -53,9 +56,16 @@ class Connection:
                 # In this thread: whatever is sent right behind it must find the session.
                 self._run(call, self._hello)
             else:
+                self._before_threads(call.verb)
                 with self._lock:
                     self._calls[call.number] = call
                 threading.Thread(target=self._run, args=(call, self._dispatch), daemon=True).start()
+
+    def _before_threads(self, verb):
+        """A connection that begins with watching starts nothing."""
+        if not self._threaded and self._session is not None and verb != "watch":
+            self._session.make_nursery()
+        self._threaded = True
 
     def _hello(self, call):
         self._session, result = verbs.hello(call.args, self._bundle)
@@ -64,7 +74,7 @@ class Connection:
     def _dispatch(self, call):
         if self._session is None:
             raise HelperError("BAD_REQUEST", "The first request of a connection must be hello.")
-        function = verbs.VERBS.get(call.verb)
+        function = verbs.find(call.verb)
         if function is None:
             raise HelperError("UNKNOWN_VERB", "This helper knows no verb %r." % call.verb)
         return function(self._session, call)

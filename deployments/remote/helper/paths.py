@@ -7,8 +7,6 @@ import json
 import os
 import pwd
 import re
-import socket
-import tempfile
 import threading
 
 from .errors import HelperError
@@ -60,7 +58,7 @@ def machine_id():
 
 def machine_key():
     """Tells machines apart that share a home, also clones that share a machine id."""
-    return hashlib.sha256((machine_id() + "\0" + socket.gethostname()).encode()).hexdigest()[:12]
+    return hashlib.sha256((machine_id() + "\0" + os.uname().nodename).encode()).hexdigest()[:12]
 
 
 def user():
@@ -124,7 +122,9 @@ def _usable(root, base):
         if os.lstat(folder).st_uid != os.geteuid() or os.path.islink(folder):
             raise OSError("%s belongs to somebody else" % folder)
     os.chmod(base, 0o700)
-    tempfile.TemporaryFile(dir=base).close()
+    trial = os.path.join(base, ".trial-%d" % os.getpid())
+    os.close(os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+    os.unlink(trial)
 
 
 class StateFolder:

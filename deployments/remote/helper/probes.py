@@ -1,11 +1,12 @@
 """Asking engines whether they serve, from the node itself, in threads that reports never wait for."""
 
-import http.client
 import json
-import socket
 import threading
 import time
-import urllib.parse
+
+from .later import Later
+
+http, socket, urls = Later("http.client"), Later("socket"), Later("urllib.parse")
 
 _HEALTH_S = 2.0
 _COMPLETION_S = 30.0
@@ -15,8 +16,8 @@ _BODY = 1 << 20
 
 def _ask(base_url, method, path, timeout_s, token=None, body=None):
     """(status, parsed JSON or None). Raises OSError or http.client.HTTPException."""
-    url = urllib.parse.urlsplit(base_url)
-    connection = http.client.HTTPConnection(url.hostname, url.port or 80, timeout=timeout_s)
+    url = urls.urlsplit(base_url)
+    connection = http.HTTPConnection(url.hostname, url.port or 80, timeout=timeout_s)
     headers = {"Content-Type": "application/json"}
     if token:
         headers["Authorization"] = "Bearer " + token
@@ -75,7 +76,7 @@ class OpenAiProbe:
     def _ask_health(self):
         try:
             self.health = {"status": _ask(self._url, "GET", "/health", _HEALTH_S)[0], "error": None}
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.HTTPException) as error:
             # A busy engine answers late: slow is not down, so the last status stays.
             last = self.health["status"] if isinstance(error, socket.timeout) else None
             self.health = {"status": last, "error": _reason(error)}
@@ -87,7 +88,7 @@ class OpenAiProbe:
                 self.models = [str(item["id"]) for item in answer["data"]]
             else:
                 self._fail(status, "/v1/models answered %d" % status)
-        except (OSError, http.client.HTTPException, KeyError, TypeError) as error:
+        except (OSError, http.HTTPException, KeyError, TypeError) as error:
             self._fail(None, _reason(error))
         return self._model is None or self._model in (self.models or ())
 
@@ -99,7 +100,7 @@ class OpenAiProbe:
                 self.completion = {"ok": True, "status": status, "error": None, "at": time.time()}
             else:
                 self._fail(status, json.dumps(answer)[:500])
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.HTTPException) as error:
             self._fail(None, _reason(error))
 
     def _fail(self, status, error):

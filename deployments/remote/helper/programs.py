@@ -3,9 +3,11 @@
 import collections
 import contextlib
 import os
-import shutil
 import signal
-import subprocess
+
+from .later import Later
+
+shutil, subprocess = Later("shutil"), Later("subprocess")
 
 _FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/nvidia/bin:/usr/lib/wsl/lib"
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import threading
 import time
 
@@ -41,7 +40,7 @@ class Reporter:
                 "at": time.time(),
                 "boot_id": procfs.boot_id(),
                 "uptime_s": procfs.uptime(),
-                "hostname": socket.gethostname(),
+                "hostname": os.uname().nodename,
                 "host": _host(),
                 "processes": {name: value for name, value in described.items() if value is not None},
                 "strays": self._strays(names),

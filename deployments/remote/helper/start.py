@@ -6,21 +6,22 @@ import fcntl
 import json
 import os
 import select
-import subprocess
 import sys
 import threading
 import time
 import zlib
 
-from . import accelerators, child, detach, paths, procfs, sockets
+from . import accelerators, child, detach, nursery, paths, procfs, sockets
 from .errors import FULL, HelperError
+from .later import Later
 from .record import Record
+
+subprocess = Later("subprocess")
 
 _HANDSHAKE_S = 20.0
 _ROOM = 1 << 20
 _NAMES = ("process", "replica", "attempt", "role", "cwd", "probe", "log_cap_bytes")
 _FIELDS = (*_NAMES, "argv", "steps", "builtin", "env", "ports", "accelerators")
-_PASSED_ON = ("HOME", "USER", "PATH", "TMPDIR", "XDG_RUNTIME_DIR")
 
 
 def start(session, call):
@@ -145,7 +146,9 @@ def _check_room(record):
 def _supervise(session, record):
     """Runs a supervisor from the modules in memory and returns its first words."""
     prefix = detach.prefix()
-    answer = _spawn(session, record, prefix)
+    answer = None if prefix else _fork(session, record)
+    if answer is None:
+        answer = _spawn(session, record, prefix)
     if answer is None and prefix:
         # The scope could not be made after all; a start must not fail for that.
         answer = _spawn(session, record, [])
@@ -155,12 +158,18 @@ def _supervise(session, record):
     return answer
 
 
+def _fork(session, record):
+    if session.nursery is None:
+        return None
+    return session.nursery.supervise(_args(session, record), record.file("supervisor.err"), _HANDSHAKE_S)
+
+
 def _spawn(session, record, prefix):
     nonce = os.urandom(16).hex()
     boot = session.bundle["modules"][__package__ + ".boot"]
     title = "pilothouse-supervisor:" + record.process
     argv = [*prefix, sys.executable, "-I", "-S", "-c", boot, nonce, title]
-    env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    env = {name: os.environ[name] for name in nursery.KEPT if name in os.environ}
     pipe = subprocess.PIPE
     with open(record.file("supervisor.err"), "wb") as errors:
         process = subprocess.Popen(
@@ -178,10 +187,14 @@ def _spawn(session, record, prefix):
 
 
 def _bundle(session, record):
-    args = {"base": session.folder.base, "installation": record.installation, "process": record.process}
-    bundle = {"modules": session.bundle["modules"], "main": __package__ + ".supervise", "args": args}
+    main = __package__ + ".supervise"
+    bundle = {"modules": session.bundle["modules"], "main": main, "args": _args(session, record)}
     packed = zlib.compress(json.dumps(bundle).encode("utf-8"), 1)
     return b"%08x" % len(packed) + packed
+
+
+def _args(session, record):
+    return {"base": session.folder.base, "installation": record.installation, "process": record.process}
 
 
 def _first_words(fd):

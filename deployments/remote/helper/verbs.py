@@ -1,11 +1,12 @@
 """The table of verbs, and the session that the requests of one connection share."""
 
+import contextlib
+import importlib
 import os
-import platform
-import socket
 import sys
+import threading
 
-from . import SCHEMA, collect, facts, logs, model_folder, paths, procfs, reports, start, stop
+from . import SCHEMA, paths, procfs
 from .errors import HelperError
 
 
@@ -15,7 +16,21 @@ class Session:
     def __init__(self, folder, bundle):
         self.folder = folder
         self.bundle = bundle
-        self.reporter = reports.Reporter(folder)
+        self.nursery = None
+        self._reporter = None
+        self._lock = threading.Lock()
+
+    def make_nursery(self):
+        """For the main thread while it is alone: a copy of one of many threads could wait for a lock for ever."""
+        with contextlib.suppress(OSError):
+            self.nursery = _module("nursery").Nursery()
+
+    @property
+    def reporter(self):
+        with self._lock:
+            if self._reporter is None:
+                self._reporter = _module("reports").Reporter(self.folder)
+            return self._reporter
 
 
 def hello(args, bundle):
@@ -26,12 +41,12 @@ def hello(args, bundle):
     folder = paths.StateFolder.open(args.get("installation"))
     facts = {
         "schema": SCHEMA,
-        "python": platform.python_version(),
+        "python": sys.version.split()[0],
         "executable": sys.executable,
         "pid": os.getpid(),
         "uid": os.getuid(),
         "user": paths.user()[0],
-        "hostname": socket.gethostname(),
+        "hostname": os.uname().nodename,
         "boot_id": procfs.boot_id(),
         "machine_id": paths.machine_id(),
         "state_dir": folder.base,
@@ -40,14 +55,24 @@ def hello(args, bundle):
     return Session(folder, bundle), facts
 
 
+# Each is a function of the same name in one of these modules, which are imported when they are needed.
 VERBS = {
-    "collect": collect.collect,
-    "forget": stop.forget,
-    "logs": logs.logs,
-    "probe": facts.probe,
-    "read_model": model_folder.read_model,
-    "report": reports.report,
-    "start": start.start,
-    "stop": stop.stop,
-    "watch": reports.watch,
+    "collect": "collect",
+    "forget": "stop",
+    "logs": "logs",
+    "probe": "facts",
+    "read_model": "model_folder",
+    "report": "reports",
+    "start": "start",
+    "stop": "stop",
+    "watch": "reports",
 }
+
+
+def find(verb):
+    """The function that answers a verb, or None when there is no such verb."""
+    return getattr(_module(VERBS[verb]), verb) if verb in VERBS else None
+
+
+def _module(name):
+    return importlib.import_module("." + name, __package__)

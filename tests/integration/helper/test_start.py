@@ -245,3 +245,57 @@ def test_processes_outlive_the_connection(connect: Connect) -> None:
     second = connect()
     assert second.process(process)["supervised"]
     assert second.stop(process)["proven"]
+
+
+def nurseries(client: Client) -> list[int]:
+    """Pids of the helper's children that share its command line."""
+    helper = client.hello["pid"]
+    words = Path(f"/proc/{helper}/cmdline").read_bytes()
+    found = Path(f"/proc/{helper}/task/{helper}/children").read_text().split()
+    return [int(pid) for pid in found if Path(f"/proc/{pid}/cmdline").read_bytes() == words]
+
+
+def test_a_connection_that_began_with_watching_still_starts_processes(client: Client) -> None:
+    events = client.events(interval_s=0.2)
+    next(events)
+    process, started = client.start(argv=["sleep", "600"])
+    assert nurseries(client) == []
+    assert running(started["pid"])
+    assert client.process(process)["supervised"]
+    assert client.stop(process)["proven"]
+
+
+def test_a_nursery_that_was_killed_is_done_without(client: Client) -> None:
+    first, _ = client.start(argv=["sleep", "600"])
+    (nursery,) = nurseries(client)
+    os.kill(nursery, signal.SIGKILL)
+    until(lambda: not running(nursery), "it ended")
+    second, started = client.start(argv=["sleep", "600"])
+    assert running(started["pid"])
+    assert all(client.process(process)["supervised"] for process in (first, second))
+    assert client.stop(first)["proven"]
+    assert client.stop(second)["proven"]
+
+
+def test_a_nursery_ends_with_its_helper_and_its_processes_stay(client: Client) -> None:
+    _, started = client.start(argv=["sleep", "600"])
+    (nursery,) = nurseries(client)
+    os.kill(client.hello["pid"], signal.SIGKILL)
+    until(lambda: not running(nursery), "it ended")
+    assert running(started["pid"])
+
+
+def test_many_starts_at_once_each_get_their_own_answer(client: Client) -> None:
+    numbers = {
+        f"many-{n}": client.send("start", process=f"many-{n}", replica=f"r{n}", attempt=1, role="engine", argv=argv)
+        for n, argv in enumerate([["sleep", "600"], ["no-such-program"]] * 4)
+    }
+    pids = set()
+    for n, (process, number) in enumerate(numbers.items()):
+        if n % 2:
+            with pytest.raises(Refused, match="EXEC_FAILED"):
+                client.next(number)
+        else:
+            pids.add(client.next(number)["result"]["pid"])
+            assert client.process(process)["alive"]
+    assert len(pids) == 4
