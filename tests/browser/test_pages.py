@@ -70,7 +70,7 @@ def test_from_an_empty_panel_to_a_ready_deployment_and_its_proven_stop(panel: Br
     assert panel.complaints == []
 
 
-def test_the_log_runs_along_and_waits_while_somebody_reads(panel: Browser, stub) -> None:  # type: ignore[no-untyped-def]
+def test_the_log_runs_along_and_waits_while_somebody_reads(still: Browser, stub) -> None:  # type: ignore[no-untyped-def]
     from deployments.models import Process
 
     admin = person("ada", "admin")
@@ -78,7 +78,7 @@ def test_the_log_runs_along_and_waits_while_somebody_reads(panel: Browser, stub)
     on_node = stub.node(process.node_id).processes[str(process.pk)]
     for number in range(200):
         on_node.say(f"line {number}")
-    page = _sign_in(panel)
+    page = _sign_in(still)
     page.goto(f"/processes/{Process.objects.get().pk}/log/")
     log = page.locator("#log")
     on_node.say("ERROR the newest")
@@ -90,7 +90,7 @@ def test_the_log_runs_along_and_waits_while_somebody_reads(panel: Browser, stub)
     assert log.evaluate("box => box.scrollTop") == 0
     page.get_by_role("button", name="First fault").click()
     expect(page.get_by_text("ERROR the newest")).to_be_in_viewport()
-    assert panel.complaints == []
+    assert still.complaints == []
 
 
 def _deployed(admin, stub):  # type: ignore[no-untyped-def]
@@ -150,10 +150,10 @@ def test_a_panel_that_is_gone_is_said_to_be_gone_and_what_was_seen_stays(still: 
     expect(page.locator("#link-state")).to_have_text("live", timeout=SOON)
 
 
-def test_without_scripts_people_sign_in_preview_deploy_and_stop(panel: Browser, stub) -> None:  # type: ignore[no-untyped-def]
+def test_without_scripts_people_sign_in_preview_deploy_and_stop(still: Browser, stub) -> None:  # type: ignore[no-untyped-def]
     admin = person("ada", "admin")
     _deployed(admin, stub)
-    page = _sign_in(panel, java_script_enabled=False)
+    page = _sign_in(still, java_script_enabled=False)
     page.goto("/add/deployment/")
     page.get_by_label("Name", exact=True).fill("second")
     page.get_by_role("button", name="Preview").click()
