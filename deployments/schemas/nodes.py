@@ -23,7 +23,10 @@ class JumpInput(Input):
 
 
 class NodeFields(Input):
-    """What may be said about a node when it is added, and changed later. Null leaves it as it is; `jump: null` = no jump host."""
+    """What may be said about a node when it is added, and changed later.
+
+    Null leaves a field as it is; `jump: null` = no jump host.
+    """
 
     address: str | None = None
     port: int | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
@@ -54,28 +56,26 @@ def add_layout(
     require(actor, Role.operator, "add layouts")
     naming.name(name)
     spec = LayoutSpec(kind, backend, tensor_parallel_size, pipeline_parallel_size, data_parallel_size)
-    for field in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
-        if not 1 <= getattr(spec, field) <= MAX_SIZE:
-            raise InvalidLayout(f"A size is between 1 and {MAX_SIZE}.", field=field)
-    if backend not in ("mp", "ray"):
-        raise InvalidLayout(f"{backend!r} is not a backend.", remedy="Choose mp or ray.", field="backend")
-    for problem in check_layout(spec, ModelFacts(path="")):
-        if problem.severity == "error":
-            raise naming.problem_error(problem)
+    _check(spec)
     try:
         with transaction.atomic():
-            layout = ParallelLayout.objects.create(
-                name=name,
-                kind=kind,
-                backend=backend,
-                tensor_parallel_size=tensor_parallel_size,
-                pipeline_parallel_size=pipeline_parallel_size,
-                data_parallel_size=data_parallel_size,
-            )
+            layout = ParallelLayout.objects.create(name=name, **asdict(spec))
     except IntegrityError:
         raise Conflict(f"There is a layout {name!r} already.", remedy="Choose another name.", field="name") from None
     record("layout", layout.pk, "", "ADDED", "APPLIED", kind, actor=actor.name, name=name)
     return layout
+
+
+def _check(spec: LayoutSpec) -> None:
+    """Refuse what no model could use."""
+    for field in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
+        if not 1 <= getattr(spec, field) <= MAX_SIZE:
+            raise InvalidLayout(f"A size is between 1 and {MAX_SIZE}.", field=field)
+    if spec.backend not in ("mp", "ray"):
+        raise InvalidLayout(f"{spec.backend!r} is not a backend.", remedy="Choose mp or ray.", field="backend")
+    for problem in check_layout(spec, ModelFacts(path="")):
+        if problem.severity == "error":
+            raise naming.problem_error(problem)
 
 
 def remove_layout(actor: Actor, layout_name: str) -> None:

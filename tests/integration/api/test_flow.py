@@ -54,6 +54,10 @@ def test_a_model_is_served_and_its_stop_is_proven(stub: StubLauncher, api: Progr
     assert detail["evidence"]["completion_ok"] is True
     assert api.ok("GET", f"/processes/{process['id']}/log?offset=0")["data"].startswith("starting engine")
 
+    stop_and_clear_away(api)
+
+
+def stop_and_clear_away(api: Program) -> None:
     api.ok("POST", "/deployments/chat/stop")
     settle(Deployment.objects.get())
     assert api.ok("GET", "/deployments/chat")["state"] == "STOPPED"
