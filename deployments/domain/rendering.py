@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 from . import platforms
 from .errors import InvalidInput
 from .options import flags_of
@@ -53,8 +55,9 @@ def engine_env(context: RenderContext, seat: Assignment) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "VLLM_LOGGING_COLOR": "0",
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_HOST_IP": node.address,
     }
+    if _is_ip(node.address):
+        env["VLLM_HOST_IP"] = node.address
     if (node.model_path or context.model.path).startswith("/"):
         env["HF_HUB_OFFLINE"] = "1"
     if node.interface:
@@ -63,6 +66,15 @@ def engine_env(context: RenderContext, seat: Assignment) -> dict[str, str]:
         env["VLLM_CACHE_ROOT"] = f"{node.cache_dir}/vllm"
         env["HF_HOME"] = f"{node.cache_dir}/huggingface"
     return {**env, **platform_of(node.platform).env(context, seat), **node.env, **context.options.env}
+
+
+def _is_ip(address: str) -> bool:
+    """Whether an address may be VLLM_HOST_IP; of a name the engine would make nonsense."""
+    try:
+        ip_address(address)
+    except ValueError:
+        return False
+    return True
 
 
 def engine_probe(context: RenderContext, seat: Assignment) -> Probe:
