@@ -51,13 +51,16 @@ async def test_an_exit_rings_the_reconciler_before_any_tick(here, observe, bell)
     bell.silence()
     await in_thread(lambda: Deployment.objects.update(next_look_at=timezone.now() + timedelta(hours=1)))()
     os.kill(process.pid, signal.SIGKILL)
-    moved = lambda: Deployment.objects.filter(next_look_at__lte=timezone.now()).exists()  # noqa: E731
-    await becomes("the moment to look has come", moved)
-    assert ("deployments.reconcile", [deployment.pk]) in bell.rings()
-    entry = (await in_thread(Node.objects.get)()).report["processes"][str(process.pk)]
-    assert entry["alive"] is False
+    entry = await becomes("its end is written", lambda: end_of(here, process))
     assert entry["exit"]["signal"] == 9
+    assert ("deployments.reconcile", [deployment.pk]) in bell.rings()
+    assert await in_thread(lambda: Deployment.objects.filter(next_look_at__lte=timezone.now()).exists())()
     assert not runs(process.pid)
+
+
+def end_of(node: Node, process: Process) -> dict | None:
+    entry = Node.objects.get(pk=node.pk).report["processes"][str(process.pk)]
+    return None if entry["alive"] else entry
 
 
 def run_ready() -> Deployment:
