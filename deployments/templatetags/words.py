@@ -193,7 +193,10 @@ def proof_words(evidence: Mapping[str, Any] | None) -> list[str]:
         return [str(evidence.get("message") or "")]
     sentences = [_signal(signal) for signal in evidence.get("signals") or ()]
     left = evidence.get("left") or {}
-    if evidence["proven"]:
+    if evidence["proven"] and left.get("accelerators") is None:
+        # Nothing on the node could tell of accelerator memory: a CPU's is back with its processes.
+        sentences.append(_("No process of it is left and its ports are closed."))
+    elif evidence["proven"]:
         sentences.append(_("No process of it is left, its ports are closed, its accelerators' memory is back."))
     else:
         sentences += _left(left)
