@@ -16,7 +16,7 @@ SENTENCES = (
     gettext_noop("Choose another name."),
     gettext_noop("Give a number from 1 to 65535."),
     gettext_noop("Begin with '/'."),
-    gettext_noop("The served name is up to 128 printable letters."),
+    gettext_noop("The served name is up to 128 printable letters and does not begin with '-'."),
     gettext_noop("Stop it and wait until it is STOPPED."),
     gettext_noop("Add it first."),
     gettext_noop("Choose mp or ray."),
