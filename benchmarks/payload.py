@@ -65,7 +65,7 @@ def wait(hosts: Sequence[Host], deadline_s: float = 60.0) -> float:
     while missing := [host for host in missing if not _ran(host)]:
         if time.monotonic() > end:
             raise TimeoutError("nothing was started on " + ", ".join(host.name for host in missing))
-        time.sleep(0.01)
+        time.sleep(0.03)
     return max(_mark(host).stat().st_mtime_ns for host in hosts) / 1e9
 
 

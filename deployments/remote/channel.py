@@ -172,7 +172,7 @@ class Channel:
         self.noise = greeting.noise
         if not greeting.ok:
             raise self._refused(greeting.words)
-        await self._write(bundle.bundle())
+        await self._write(bundle.bundle(greeting.words))
         decoder = FrameDecoder(self._nonce)
         self._take_all(decoder.feed(greeting.rest))
         self._tasks.append(asyncio.create_task(self._listen(decoder)))

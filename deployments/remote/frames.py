@@ -45,7 +45,7 @@ class Greeting:
 
     Attributes:
         ok: A Python waits for the helper's source.
-        words: Its version; when not ok, an error code and what was tried.
+        words: Its version and the format of its code in hex; when not ok, an error code and what was tried.
         noise: What came before.
         rest: The bytes after the line.
     """

@@ -24,7 +24,7 @@ from deployments.services import naming
 from deployments.services.access import Actor, Role, require, shown_env
 from deployments.services.layouts import get_layout
 from deployments.services.models import get_model
-from deployments.services.nodes import get_node
+from deployments.services.nodes import get_nodes
 from deployments.services.paging import Page, page
 from deployments.services.preflight import node_problems
 from deployments.services.processes import (  # noqa: F401 - callers find all about deployments here
@@ -136,7 +136,7 @@ def _check(actor: Actor, wish: DeploymentInput) -> tuple[list[Problem], Deployme
         ("name", naming.name, wish.name),
         ("model", get_model, wish.model),
         ("layout", get_layout, wish.layout),
-        ("nodes", lambda names: [get_node(name) for name in names], wish.nodes),
+        ("nodes", get_nodes, wish.nodes),
     )
     for part, get, value in parts:
         try:

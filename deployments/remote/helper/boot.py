@@ -10,7 +10,7 @@ OLDEST = (3, 8)
 
 
 class Sources(object):
-    """Imports modules from a dictionary of their sources."""
+    """Imports modules from a dictionary of their sources, or of what they were compiled to for this Python."""
 
     def __init__(self, modules):
         self.modules = modules
@@ -28,10 +28,14 @@ class Sources(object):
 
     def exec_module(self, module):
         name = module.__spec__.name
-        exec(compile(self.modules[name], name.replace(".", "/") + ".py", "exec"), module.__dict__)
+        code = self.modules[name]
+        if not hasattr(code, "co_code"):
+            code = compile(code, name.replace(".", "/") + ".py", "exec")
+        exec(code, module.__dict__)
 
     def get_source(self, name):
-        return self.modules.get(name)
+        source = self.modules.get(name)
+        return None if hasattr(source, "co_code") else source
 
 
 def say(word, nonce, text):
@@ -55,9 +59,18 @@ def exactly(count):
 
 def receive():
     import json
+    import marshal
     import zlib
 
-    return json.loads(zlib.decompress(exactly(int(exactly(8), 16))).decode("utf-8"))
+    data = zlib.decompress(exactly(int(exactly(8), 16)))
+    return json.loads(data.decode("utf-8")) if data[:2] == b'{"' else marshal.loads(data)
+
+
+def code_format():
+    """What tells whether code compiled elsewhere is good here: it changes with each version of Python."""
+    from _frozen_importlib_external import MAGIC_NUMBER
+
+    return MAGIC_NUMBER.hex()
 
 
 def boot(nonce):
@@ -71,7 +84,7 @@ def boot(nonce):
     except ImportError as error:
         say("PHFAIL", nonce, "INTERPRETER_UNFIT %s lacks %s" % (version, error))
         sys.exit(1)
-    say("PHBOOT", nonce, version)
+    say("PHBOOT", nonce, version + " " + code_format())
     from importlib import import_module
 
     bundle = receive()

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import fcntl
 import json
+import marshal
 import os
 import select
 import sys
@@ -189,7 +190,12 @@ def _spawn(session, record, prefix):
 def _bundle(session, record):
     main = __package__ + ".supervise"
     bundle = {"modules": session.bundle["modules"], "main": main, "args": _args(session, record)}
-    packed = zlib.compress(json.dumps(bundle).encode("utf-8"), 1)
+    try:
+        data = json.dumps(bundle).encode("utf-8")
+    except TypeError:
+        # The modules came compiled, for this very Python.
+        data = marshal.dumps(bundle)
+    packed = zlib.compress(data, 1)
     return b"%08x" % len(packed) + packed
 
 

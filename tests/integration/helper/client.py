@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import subprocess
 import threading
 import time
@@ -73,7 +74,9 @@ class Client:
                 self.close()
                 raise BootFailed(noise)
             noise += line
-        self.write(bundle.bundle())
+        said = re.search(rb"PHBOOT [0-9a-f]{32} ([^\n]+)\n\Z", noise)
+        assert said
+        self.write(bundle.bundle(said[1].decode()))
         return noise
 
     def write(self, data: bytes) -> None:
