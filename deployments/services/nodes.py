@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 
 from deployments.domain.errors import Conflict, InvalidInput, NotFound
 from deployments.domain.states import PROCESS_FINAL, NodeIntent
-from deployments.models import Job, JumpHost, Node, Process, SshKey
+from deployments.models import Deployment, Job, JumpHost, Node, Process, SshKey
 from deployments.remote.ssh_files import host_key
 from deployments.services import jobs as job_services
 from deployments.services import naming
@@ -305,18 +305,33 @@ def remove_node(actor: Actor, node_name: str) -> None:
     """Forget a node on which nothing of ours is left.
 
     Raises:
-        Conflict: Processes that are not proven gone are still on it.
+        Conflict: Processes that are not proven gone are still on it, or a deployment may be served nowhere else.
     """
     require(actor, Role.admin, "remove nodes")
     node = get_node(node_name)
-    live = Process.objects.filter(node=node).exclude(state__in=[state.value for state in PROCESS_FINAL]).count()
-    if live:
-        raise Conflict(
-            f"{live} of our processes on {node_name} are not proven gone.",
-            remedy="Stop their deployments first.",
-            node=node_name,
-        )
     with transaction.atomic():
+        # Nobody may place anything on it between the look and the end.
+        Node.objects.select_for_update().get(pk=node.pk)
+        _check_unused(node)
         Process.objects.filter(node=node).delete()
         node.delete()
     record("node", node_name, "", "REMOVED", "APPLIED", actor=actor.name, name=node_name)
+
+
+def _check_unused(node: Node) -> None:
+    live = Process.objects.filter(node=node).exclude(state__in=[state.value for state in PROCESS_FINAL]).count()
+    if live:
+        raise Conflict(
+            f"{live} of our processes on {node.name} are not proven gone.",
+            remedy="Stop their deployments first.",
+            node=node.name,
+        )
+    # Without its last node a choice would mean any node.
+    chosen = Deployment.objects.filter(removed_at=None, nodes=node).prefetch_related("nodes")
+    names = sorted(row.name for row in chosen if len(row.nodes.all()) == 1)
+    if names:
+        raise Conflict(
+            f"{', '.join(names)} may be served on {node.name} only.",
+            remedy="Choose other nodes for them, or remove them first.",
+            node=node.name,
+        )

@@ -11,9 +11,11 @@ import pytest
 from django.db import connection, connections, transaction
 
 from deployments import reconcile as reconciler
+from deployments.domain.errors import Conflict
 from deployments.domain.states import DeploymentState, Reason
 from deployments.models import AcceleratorClaim, Deployment, Node, Process, Replica, Transition
 from deployments.reconcile.place import place_attempts
+from deployments.services.nodes import remove_node
 
 from ..scene import QUICK, hear, machine, only_process, only_replica, run, running, until, wish
 
@@ -177,3 +179,31 @@ def test_a_lost_race_for_a_seat_is_tried_again_soon(stub):
     assert replica.next_attempt_at is not None
     assert replica.attempt == 0
     assert not deployment.processes.exists()
+
+
+def test_a_node_is_not_removed_under_a_placement(stub, admin):
+    """Removing looks for living processes; one that is being placed at that moment must not slip through."""
+    node = machine(stub, slots=1)
+    deployment = wish()
+    reconciler.reconcile(deployment.pk, QUICK)
+    replica = only_replica(deployment)
+    Deployment.objects.filter(pk=deployment.pk).update(lease_token="mine")
+    with transaction.atomic():
+        place_attempts(deployment, {str(replica.pk): 1}, "mine")
+        thread = Thread(lambda: remove_node(admin, node.name))
+        wait_until(lambda: not thread.is_alive() or _somebody_waits_for_a_lock())
+    with pytest.raises(Conflict, match="not proven gone"):
+        thread.done()
+    assert only_process(deployment).node_id == node.pk
+
+
+def test_the_only_node_of_a_choice_is_not_removed(stub, admin):
+    machine(stub)
+    chosen = machine(stub, "chosen")
+    deployment = wish()
+    deployment.nodes.set([chosen])
+    with pytest.raises(Conflict, match="chat may be served on chosen only"):
+        remove_node(admin, "chosen")
+    deployment.nodes.clear()
+    remove_node(admin, "chosen")
+    assert [node.name for node in Node.objects.all()] == ["node-1"]
