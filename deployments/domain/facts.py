@@ -64,10 +64,14 @@ def accelerators_of(raw: Mapping[str, Any], platform: str | None = None) -> tupl
     """
     answer = raw.get("nvidia_smi") or {}
     gpus = () if platform == "cpu" else read_gpus(answer.get("xml"))
-    said = answer.get("compute_capabilities") or {}
-    gpus = tuple(replace(gpu, compute_capability=said.get(gpu.uuid) or gpu.compute_capability) for gpu in gpus)
+    said = {uuid: text for uuid, text in (answer.get("compute_capabilities") or {}).items() if _is_version(text)}
+    gpus = tuple(replace(gpu, compute_capability=said.get(gpu.uuid, gpu.compute_capability)) for gpu in gpus)
     has_gpus = platform == "cuda" or (platform != "cpu" and bool(answer.get("found")))
     return gpus or (() if has_gpus else cpu_slots(raw))
+
+
+def _is_version(text: str) -> bool:
+    return re.fullmatch(r"\d+\.\d+", text) is not None
 
 
 def read_gpus(xml: str | None) -> tuple[Accelerator, ...]:

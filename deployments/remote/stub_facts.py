@@ -43,8 +43,8 @@ def no_environment(path: str) -> dict[str, Any]:
     return {"path": path, "python": None, "python_version": None, "executables": executables, "packages": {}}
 
 
-_answered = {"rc": 0, "stderr": "", "timed_out": False}
-_absent = {"found": None, "xml": None, "rc": None, "stderr": None, "timed_out": False}
+_answered = {"rc": 0, "stderr": "", "timed_out": False, "compute_capabilities": {}}
+_absent = {**_answered, **dict.fromkeys(("found", "xml", "rc", "stderr"))}
 
 
 def digits(text: str, length: int = 32) -> str:

@@ -56,6 +56,8 @@ def test_cpu_slots_share_the_memory_and_are_no_more_than_eight():
 def test_what_the_driver_says_of_the_capability_is_believed_before_the_name():
     said = answer((HERE / "gpu" / "unified-memory.xml").read_text(), compute_capabilities={"GPU-eeee": "12.1"})
     assert [slot.compute_capability for slot in accelerators_of({"nvidia_smi": said})] == ["12.1"]
+    said["compute_capabilities"] = {"GPU-eeee": "[N/A]"}
+    assert [slot.compute_capability for slot in accelerators_of({"nvidia_smi": said})] == [None]
 
 
 def test_an_output_made_to_blow_up_the_parser_is_not_parsed():
