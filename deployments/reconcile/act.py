@@ -94,12 +94,6 @@ def _ask_for(launches: Collection[str], policy: Policy) -> set[str]:
     return pending
 
 
-def patience(calls: Sequence[Call]) -> float:
-    """The longest that one of these calls may wait on its node by order, in seconds."""
-    waits = [call.request.grace_s + call.request.kill_s for call in calls if isinstance(call.request, StopRequest)]
-    return max(waits, default=0.0)
-
-
 def _request(
     deployment: Deployment, process: Process, action: Launch | Stop | Collect
 ) -> StartRequest | StopRequest | None:

@@ -181,7 +181,7 @@ def _act(deployment: Deployment, step: Plan, policy: Policy, token: str) -> bool
         calls = act.prepare(deployment, actions, policy) if still_mine(Deployment, deployment.pk, token) else []
         if not calls:
             continue
-        if not still_mine(Deployment, deployment.pk, token, act.patience(calls)):
+        if not still_mine(Deployment, deployment.pk, token):
             return True
         results = act.perform(calls)
         if not still_mine(Deployment, deployment.pk, token):
