@@ -74,8 +74,8 @@ def named(host: Host, word: str) -> list[Process]:
 
 
 def api_servers(host: Host) -> list[int]:
-    """Pids of engines' main processes on a host: the fake one's children keep its command line."""
-    found = named(host, "vllm serve")
+    """Pids of engines' main processes on a host; the fake one's children keep its command line."""
+    found = [p for p in named(host, "vllm serve") if not p.name.startswith("VLLM::")]
     return [p.pid for p in found if p.ppid not in [other.pid for other in found]]
 
 

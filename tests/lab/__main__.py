@@ -11,6 +11,7 @@ from types import FrameType
 from typing import NoReturn
 
 from tests.lab import by_hand, engine, folder, needs
+from tests.lab.client import ApiError
 from tests.lab.hosts import Host, Lab
 
 
@@ -58,9 +59,13 @@ def _up(options: argparse.Namespace) -> int:
 
 def _panel(options: argparse.Namespace) -> int:
     _end_in_order()
-    with contextlib.suppress(KeyboardInterrupt):
+    try:
         by_hand.run(options.count)
-    return 0
+    except KeyboardInterrupt:
+        return 0
+    except (ApiError, RuntimeError, TimeoutError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
 
 
 def _end_in_order() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from controlplane.embedded.places import Places
 from tests.lab import engine as engines
 from tests.lab import fake_engine
-from tests.lab.client import ApiError, Client
+from tests.lab.client import ApiError, Client, key_name
 from tests.lab.hosts import Lab
 from tests.lab.panel import BASE, Panel, manage, own_environment
 
@@ -98,3 +98,4 @@ def _registered(panel: Client, lab: Lab) -> Iterator[None]:
                 panel.stop_deployment(row["name"])
         for name in names:
             panel.ask("DELETE", f"/nodes/{name}")
+        panel.ask("DELETE", f"/keys/{key_name(lab)}")

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from tests.lab.engine import Engine
 from tests.lab.host import Host
+from tests.lab.hosts import Lab
 
 FINE = (200, 201, 202, 204)
 ANSWER_S = 60.0
@@ -106,7 +107,7 @@ class Client:
 
     def introduce(self, hosts: Sequence[Host], **fields: Any) -> None:
         """Add lab hosts as nodes, without accepting anything yet."""
-        key = f"lab {hosts[0].lab.folder.name}".replace(" ", "-")
+        key = key_name(hosts[0].lab)
         if key not in [row["name"] for row in self.api("GET", "/keys")]:
             self.api("POST", "/keys/paste", {"name": key, "private": hosts[0].key_path.read_text()})
         self.api("POST", "/nodes/many", {"nodes": [{**_node(host, key), **fields} for host in hosts]})
@@ -197,6 +198,11 @@ def _node(host: Host, key: str) -> dict[str, Any]:
     if host.jump is not None:
         item["jump"] = {"address": host.jump.address, "port": host.jump.port, "user": host.jump.user}
     return item
+
+
+def key_name(lab: Lab) -> str:
+    """What the lab's SSH key is called in a panel."""
+    return f"lab-{lab.folder.name}"
 
 
 def fingerprint(public: str) -> str:
