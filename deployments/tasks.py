@@ -85,6 +85,7 @@ def advance_jobs_due() -> None:
 
 @shared_task(name="deployments.prune")
 def prune() -> None:
-    """Forget what is old enough."""
+    """Forget what is old enough, here and on the nodes."""
     close_old_connections()
     pruning.prune()
+    reconciler.clear_away()

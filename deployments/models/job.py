@@ -41,6 +41,7 @@ class JobStep(models.Model):
     progress = models.PositiveSmallIntegerField(default=0)
     process = models.UUIDField(default=uuid.uuid4)
     launch_requested_at = models.DateTimeField(null=True)
+    files_kept = models.BooleanField(default=True)
     log = models.TextField(blank=True)
     log_offset = models.BigIntegerField(default=0)
     result = models.JSONField(null=True)

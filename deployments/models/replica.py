@@ -44,7 +44,8 @@ class Replica(models.Model):
 class Process(models.Model):
     """One thing started on one node: one row per attempt, never revived.
 
-    `spec` is a ProcessSpec as JSON. `evidence` is how the state was observed; `deadline` is what ends it.
+    `spec` is a ProcessSpec as JSON. `evidence` is how the state was observed; `deadline` is what ends it. `files_kept`:
+    its folder is still on the node.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
@@ -75,6 +76,7 @@ class Process(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     ready_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
+    files_kept = models.BooleanField(default=True)
 
     class Meta:
         constraints = [
