@@ -14,6 +14,8 @@ from .record import LOG_TAIL, Record
 _SETTLED_S = 60.0
 _LOOK_S = 0.1
 _SHORTEST_S = 0.2
+_STEP_NS = 100 * 1000 * 1000
+_ENDS = ("exit.json", "stopped.json", "stop-proof.json")
 
 
 class Reporter:
@@ -25,6 +27,7 @@ class Reporter:
         self._records = {}
         self._probers = {}
         self._ended = set()
+        self._states = {}
         self._lock = threading.Lock()
         self._watchers = []
 
@@ -63,14 +66,31 @@ class Reporter:
             event.set()
 
     def states(self):
-        """What tells a watcher that a process began or ended, cheap enough to be looked at ten times a second."""
+        """What tells a watcher that a process began or ended, cheap enough to be looked at ten times a second.
+
+        Everything is told by files that come or go, which their folder's time shows; but main may end unseen by any
+        supervisor.
+        """
         found = {}
         for name in self._folder.processes():
             if name not in self._ended:
-                record = self._record(name)
-                ends = [os.path.exists(record.file(file)) for file in ("exit.json", "stopped.json", "stop-proof.json")]
-                found[name] = (record.main() is not None, record.main_runs(), *ends)
+                main, ends = self._files(self._record(name))
+                runs = main is not None and not any(ends) and procfs.find(main["pid"], main["start_time"]) is not None
+                found[name] = (main is not None, runs, *ends)
         return found
+
+    def _files(self, record):
+        """(main's record or None, whether each of its ends is written down), read again when the folder changed."""
+        changed = _changed_ns(record.path)
+        known = self._states.get(record.process)
+        if known is None or known[0] != changed:
+            ends = tuple(os.path.exists(record.file(file)) for file in _ENDS)
+            main = record.main() if record.of_this_boot() else None
+            known = (changed, (main, ends))
+            # A folder's time has coarse steps: what it says of this very moment may still change without a trace.
+            if time.time_ns() - changed > _STEP_NS:
+                self._states[record.process] = known
+        return known[1]
 
     def _record(self, name):
         return self._records.setdefault(name, Record(self._folder, name))
@@ -78,6 +98,7 @@ class Reporter:
     def _drop(self, names):
         for gone in set(self._records) - set(names):
             self._records.pop(gone, None)
+            self._states.pop(gone, None)
             self._end_probe(gone)
         self._ended &= set(names)
 
@@ -159,6 +180,14 @@ class Reporter:
                     for entry in entries
                 ]
         return found
+
+
+def _changed_ns(path):
+    """When something in a folder was last made, replaced or removed; 0 for one that is gone."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _member(entry):
