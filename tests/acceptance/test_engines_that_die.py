@@ -55,7 +55,7 @@ def test_orphans_of_a_killed_engine_are_found_and_stopped_and_it_runs_again(pane
     second = panel.wait_process("mortal", lambda process: process["id"] != first["id"], 120)
     assert second["attempt"] == 2
     dead = panel.api("GET", f"/processes/{first['id']}")
-    assert [step for step, _ in story(panel, first["id"])[-2:]] == ["STOPPING", "FAILED"]
+    assert [step for step, _ in story(panel, first["id"])[-3:]] == ["READY", "STOPPING", "FAILED"]
     assert dead["reason"] == "EXITED"
     assert "signal 9" in dead["note"]
     assert dead["stop_evidence"]["proven"] is True

@@ -30,7 +30,7 @@ from tests.lab.client import ANSWER_S, Client
 from tests.lab.folder import start_time
 
 BASE = Path(__file__).resolve().parents[2]
-START_S, STOP_S = 90.0, 60.0
+START_S, STOP_S = 180.0, 90.0
 PARTS = ("web", "worker", "beat", "observer", "postgres", "valkey")
 # What the caller's own panel or test settings would change here.
 FOREIGN = (
