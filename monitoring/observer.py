@@ -42,10 +42,15 @@ RETRY_FIRST_S, RETRY_LAST_S = 1.0, 20.0
 
 
 def news(report: dict[str, Any]) -> dict[str, Any]:
-    """The part of a report whose change somebody has to act on: what lives, how it ended, how its probe went."""
+    """The part of a report whose change somebody has to act on: how a process ended, how its probe went.
+
+    One that just runs is no news: who started it knows.
+    """
     seen = {}
     for process, entry in (report.get("processes") or {}).items():
         probe = entry.get("probe") or {}
+        if entry.get("alive") and not entry.get("exit") and not probe:
+            continue
         seen[process] = (
             entry.get("alive"),
             entry.get("exit"),

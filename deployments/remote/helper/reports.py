@@ -226,7 +226,10 @@ def report(session, call):
 
 
 def watch(session, call):
-    """The verb: a report each interval, and at once when a process begins or ends or its probe's result changes."""
+    """The verb: a report each interval, and at once when a process ends or its probe's result changes.
+
+    A beginning waits for the next interval: who asked for it knows it from the answer.
+    """
     interval = max(_SHORTEST_S, float(call.args.get("interval_s") or 1.0))
     reporter = session.reporter
     with reporter.changes() as changed:
@@ -240,5 +243,10 @@ def watch(session, call):
 
 def _wait(call, reporter, changed, before, deadline):
     while time.monotonic() < deadline and not call.cancelled.is_set():
-        if changed.wait(_LOOK_S) or reporter.states() != before:
+        if changed.wait(_LOOK_S) or _ends(reporter.states()) != _ends(before):
             return
+
+
+def _ends(states):
+    """The states of what has begun and no longer runs."""
+    return {name: state for name, state in states.items() if state[0] and not state[1]}
