@@ -62,6 +62,14 @@ def record_facts(node: Node, raw: dict[str, Any]) -> None:
     _become(node, NodeState.READY, "probed")
 
 
+def record_port_in_use(node: Node, port: int) -> None:
+    """Keep that a port was found taken, so that others are tried first until a probe says what listens now."""
+    with transaction.atomic():
+        row = Node.objects.select_for_update().get(pk=node.pk)
+        row.facts["listening"] = sorted({*(row.facts.get("listening") or ()), port})
+        row.save(update_fields=["facts"])
+
+
 def record_failure(node: Node, error: PilothouseError, ttl: float) -> None:
     """Keep why a node could not be asked.
 

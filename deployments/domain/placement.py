@@ -54,15 +54,16 @@ def unfit(node: NodeView, seat: Seat) -> str | None:
 
 
 def free_ports(node: NodeView, count: int) -> list[int]:
-    """The first `count` ports of the node's range that nobody holds."""
+    """The first `count` ports of the node's range that nobody holds; those that were listened on come last."""
     first, last = node.port_range
-    found: list[int] = []
+    quiet: list[int] = []
+    heard: list[int] = []
     for port in range(first, last + 1):
-        if len(found) == count:
+        if len(quiet) == count:
             break
         if port not in node.used_ports:
-            found.append(port)
-    return found
+            (heard if port in node.heard_ports else quiet).append(port)
+    return (quiet + heard)[:count]
 
 
 def place(spec: LayoutSpec, nodes: Sequence[NodeView], wanted: Iterable[int] = ()) -> tuple[Assignment, ...]:

@@ -73,7 +73,8 @@ class NodeView:
     Attributes:
         address: The cluster address that engines listen on.
         port_range: First and last port (inclusive) that engines may be given.
-        used_ports: Ports claimed by live processes or listening on the node.
+        used_ports: Ports claimed by live processes.
+        heard_ports: Ports that were listened on at the last probe: avoided, but that may be over by now.
         free_accelerators: Accelerators without a claim, in index order.
         environment: Root folder of the engine's Python environment (`<environment>/bin/vllm`), or None.
         boot_id: Kernel boot id of the last report.
@@ -90,6 +91,7 @@ class NodeView:
     interface: str | None = None
     port_range: tuple[int, int] = (20000, 20999)
     used_ports: frozenset[int] = frozenset()
+    heard_ports: frozenset[int] = frozenset()
     accelerators: tuple[Accelerator, ...] = ()
     free_accelerators: tuple[Accelerator, ...] = ()
     environment: str | None = None

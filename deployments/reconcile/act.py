@@ -27,6 +27,7 @@ from deployments.remote.launcher import (
     StopProof,
     StopRequest,
 )
+from deployments.reports import record_port_in_use
 from deployments.targets import installation_id, target_of
 from deployments.transitions import move
 
@@ -183,6 +184,8 @@ def _record_launch(deployment: Deployment, call: Call, result: Started | RemoteE
             # Nothing left the panel, so there is nothing that a stop would have to prove.
             pending.update(launch_requested_at=None)
         return False
+    if result.code == "PORT_IN_USE" and isinstance(result.detail.get("port"), int):
+        record_port_in_use(process.node, result.detail["port"])
     reason = REASONS.get(result.code, Reason.EXEC_FAILED)
     # An earlier request may still be under way: then only a stop proves anything.
     end = ProcessState.FAILED if call.first else ProcessState.STOPPING

@@ -106,6 +106,19 @@ def test_free_ports_are_in_the_range_and_held_by_nobody(used: set[int], count: i
     assert all(20000 <= port <= 20009 and port not in used for port in found)
 
 
+@given(st.sets(st.integers(20000, 20009)), st.sets(st.integers(20000, 20009)), st.integers(1, 10))
+def test_a_port_that_was_listened_on_is_taken_only_when_no_other_is_left(
+    used: set[int], heard: set[int], count: int
+) -> None:
+    view = replace(node(), port_range=(20000, 20009), used_ports=frozenset(used), heard_ports=frozenset(heard))
+    found = free_ports(view, count)
+    free = set(range(20000, 20010)) - used
+    assert len(found) == min(count, len(free))
+    assert set(found) <= free
+    if set(found) & heard:
+        assert free - heard <= set(found)
+
+
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=6), st.integers(2, 8))
 def test_a_placement_fits_or_no_node_could_take_it(free: list[int], size: int) -> None:
     nodes = [node(i + 1, free=count) for i, count in enumerate(free)]

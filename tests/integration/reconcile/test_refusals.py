@@ -73,6 +73,23 @@ def test_a_refusal_that_another_attempt_may_avoid_is_tried_again(stub, code, rea
     assert states(deployment) == [(1, "FAILED", reason), (2, "READY", "PROBE_PASSED")]
 
 
+def test_the_attempt_after_a_port_in_use_takes_another_port(stub):
+    node = machine(stub)
+    stub.node(node.pk).facts["listening"].append(node.port_first)
+    deployment = wish()
+    assert run(deployment).state == "READY"
+    assert states(deployment) == [(1, "FAILED", "PORT_IN_USE"), (2, "READY", "PROBE_PASSED")]
+    assert only_process(deployment).spec["ports"] == {"http": node.port_first + 1}
+
+
+def test_a_port_that_was_in_use_is_tried_again_when_there_is_no_other(stub):
+    node = machine(stub)
+    Node.objects.update(port_last=node.port_first, facts={**node.facts, "listening": [node.port_first]})
+    deployment = wish()
+    assert run(deployment).state == "READY"
+    assert only_process(deployment).spec["ports"] == {"http": node.port_first}
+
+
 def test_a_node_that_was_not_reached_is_asked_again_and_nothing_has_to_be_proven(stub):
     node = machine(stub)
     deployment = wish()
