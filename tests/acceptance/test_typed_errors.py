@@ -12,7 +12,7 @@ from tests.lab import fake_engine, needs
 from tests.lab.client import fingerprint
 from tests.lab.host import Host
 from tests.lab.hosts import Lab
-from tests.lab.panel import Panel
+from tests.lab.panel import Panel, until
 from tests.lab.remains import engine_remains
 from tests.lab.spec import HostSpec
 
@@ -159,24 +159,32 @@ def test_a_model_that_nobody_registered(panel, lab, model):
     assert (error["code"], error["field"]) == ("NOT_FOUND", "model")
 
 
-def test_a_port_that_somebody_else_took(panel, lab):
+@pytest.fixture
+def one_port(panel, lab) -> Iterator[int]:
+    """The equipped host has one port for engines, and a stranger listens on it. Gives the stranger's pid."""
     host = host_of(lab, EQUIPPED)
     panel.api("PATCH", f"/nodes/{EQUIPPED}", {"port_first": 20500, "port_last": 20500})
-    panel.wait_node(EQUIPPED, "READY")
     program = "import socket,time; s=socket.create_server(('', 20500)); print('up', flush=True); time.sleep(600)"
     listen = f'nohup {needs.HOST_PYTHON} -c "{program}" > /tmp/up 2>&1 & echo $!'
     stranger = int(host.exec(["sh", "-c", listen]).stdout)
+    until(lambda: host.path("/tmp/up").read_text() == "up\n", 20, lambda: "the stranger does not listen")
+    yield stranger
+    host.exec(["kill", "-9", str(stranger)], check=False)
+    panel.api("PATCH", f"/nodes/{EQUIPPED}", {"port_first": 20000, "port_last": 20999})
+
+
+def test_a_port_that_somebody_else_took(panel, lab, one_port):
+    host = host_of(lab, EQUIPPED)
     panel.deploy("crowded", **wish(EQUIPPED))
     process = panel.wait_process("crowded", lambda process: process["reason"] == "PORT_IN_USE", 60)
     is_complete(process["error"], "PORT_IN_USE", EQUIPPED)
     assert "20500" in process["error"]["message"]
     on_page(panel, "/deployments/crowded/", process["error"])
     assert api_servers(host) == []
-    assert stranger in [p.pid for p in host.processes()]
-    host.kill(stranger)
+    assert one_port in [p.pid for p in host.processes()]
+    host.kill(one_port)
     panel.wait_deployment("crowded", "READY", 90)
     panel.stop_deployment("crowded")
-    panel.api("PATCH", f"/nodes/{EQUIPPED}", {"port_first": 20000, "port_last": 20999})
 
 
 def test_a_flag_that_the_engine_does_not_know_is_not_tried_twice(panel, lab):
