@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -60,19 +61,24 @@ class Fleet:
 
         The observer's sessions stay: whose they are is told by the ports that the worker's process holds.
         """
-        ports = _local_ports(self.panel.pid_of("worker"))
+        ends = _own_ends(self.panel.pid_of("worker"))
         with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda host: _cut(host, ports), hosts))
+            list(pool.map(lambda host: _cut(host, {port for address, port in ends if address == host.address}), hosts))
 
 
-def _local_ports(pid: int) -> set[int]:
-    """Local ports of a process's TCP connections."""
+def _own_ends(pid: int) -> set[tuple[str, int]]:
+    """(peer's address, own port) of a process's TCP connections; a port alone may serve several peers."""
     inodes = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
             inodes.add(os.readlink(entry).removeprefix("socket:[").removesuffix("]"))
     rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
-    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[9] in inodes}
+    return {(_address(row[2]), int(row[1].rpartition(":")[2], 16)) for row in rows if row[9] in inodes}
+
+
+def _address(hexadecimal: str) -> str:
+    """`0100007F:1F90` as 127.0.0.1."""
+    return socket.inet_ntoa(bytes.fromhex(hexadecimal.partition(":")[0])[::-1])
 
 
 def _cut(host: Host, ports: set[int]) -> None:
