@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -11,12 +13,23 @@ from cryptography.fernet import Fernet
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register, run_checks
 
+# A name (`.example.org` covers its subdomains), an IPv4 address, an IPv6 one in brackets, or the refused `*`.
+HOST = re.compile(r"\*|\.?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @register("pilothouse")
 def check_settings(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
-    return [*_var_dir(), *_database(), *_hosts(), *_secret_key(), *_field_keys(), *_launcher()]
+    return [
+        *_var_dir(),
+        *_database(),
+        *_hosts(),
+        *_secret_key(),
+        *_field_keys(),
+        *_launcher(),
+        *_keys_dir(),
+        *_proxies(),
+    ]
 
 
 def refuse_if_wrong() -> None:
@@ -49,6 +62,10 @@ def _hosts() -> Iterator[CheckMessage]:
     if settings.BIND not in LOOPBACK and not others:
         hint = "Set ALLOWED_HOSTS to the names or addresses under which browsers reach the panel."
         yield Error(f"BIND is {settings.BIND}, but only loopback names are allowed.", hint=hint, id="pilothouse.E003")
+    for host in settings.ALLOWED_HOSTS:
+        if not HOST.fullmatch(host):
+            hint = "Write host names or addresses alone, without scheme, port or path."
+            yield Error(f"ALLOWED_HOSTS: {host!r} is no host.", hint=hint, id="pilothouse.E009")
     if "*" in settings.ALLOWED_HOSTS and not settings.DEBUG:
         hint = "Name the hosts: '*' lets a foreign page reach the panel through a name that it controls."
         yield Error("ALLOWED_HOSTS contains '*'.", hint=hint, id="pilothouse.E004")
@@ -73,3 +90,20 @@ def _launcher() -> Iterator[CheckMessage]:
     if settings.LAUNCHER == "stub" and not settings.DEBUG:
         hint = "Unset LAUNCHER to reach real nodes."
         yield Warning("LAUNCHER is 'stub': nothing is started on any node.", hint=hint, id="pilothouse.W001")
+
+
+def _keys_dir() -> Iterator[CheckMessage]:
+    folder = settings.KEYS_DIR
+    if folder and not (os.path.isdir(folder) and os.access(folder, os.R_OK | os.X_OK)):
+        hint = "Name a folder with SSH keys that the panel may read, or leave it unset."
+        yield Error(f"KEYS_DIR {folder} is no readable folder.", hint=hint, id="pilothouse.E007")
+
+
+def _proxies() -> Iterator[CheckMessage]:
+    for word in settings.TRUSTED_PROXIES:
+        try:
+            ipaddress.ip_network(word, strict=False)
+        except ValueError:
+            if word != "*":
+                hint = "Write addresses or networks, such as 10.0.0.5 or 10.0.0.0/24."
+                yield Error(f"TRUSTED_PROXIES: {word!r} is no address.", hint=hint, id="pilothouse.E008")

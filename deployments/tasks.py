@@ -13,7 +13,7 @@ from deployments import reconcile as reconciler
 from deployments.domain.states import JOB_FINAL
 from deployments.jobs.engine import LOOK_S
 from deployments.models import Deployment, Job
-from deployments.services import pruning
+from deployments.services import nodes, pruning
 
 # Steps that follow each other at once are taken in one ring, up to this many.
 STEPS_A_RING = 20
@@ -58,9 +58,10 @@ def reconcile_due() -> None:
 
 @shared_task(name="deployments.sweep")
 def sweep() -> None:
-    """Stop what nodes still run though it counts as ended."""
+    """Stop what nodes still run though it counts as ended; probe those that answer and are not known."""
     close_old_connections()
     reconciler.sweep()
+    nodes.probe_heard()
 
 
 @shared_task(name="deployments.advance_job")

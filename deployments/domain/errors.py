@@ -32,7 +32,7 @@ class PilothouseError(Exception):
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.remedy = self.default_remedy if remedy is None else remedy
+        self.remedy = remedy or self.default_remedy
         self.field = field
         self.node = node
         self.detail = detail or {}
@@ -60,10 +60,12 @@ class DomainError(PilothouseError):
 
 class InvalidInput(DomainError):
     code = "INVALID_INPUT"
+    default_remedy = "Correct the value and send it again."
 
 
 class InvalidLayout(DomainError):
     code = "INVALID_LAYOUT"
+    default_remedy = "Choose other sizes or another layout."
 
 
 class Unplaceable(DomainError):
@@ -74,6 +76,7 @@ class Unplaceable(DomainError):
 
 class NotFound(DomainError):
     code = "NOT_FOUND"
+    default_remedy = "Look at the list of what there is; it may have been removed."
 
 
 class NotPermitted(DomainError):
@@ -84,6 +87,14 @@ class NotPermitted(DomainError):
 class Conflict(DomainError):
     code = "CONFLICT"
     retryable = True
+    default_remedy = "Look at what it is now and decide again."
+
+
+class Taken(Conflict):
+    """A name that somebody has; the same request can hardly succeed later."""
+
+    retryable = False
+    default_remedy = "Choose another name."
 
 
 class StaleGeneration(Conflict):

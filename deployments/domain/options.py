@@ -68,9 +68,8 @@ ENV_ADMIN = re.compile(
     r"(^|_)(PATH|FILE|DIR|FOLDER|ROOT|CACHE|HOME|PLUGINS?|SO|LIBRARIES|TOOL|MODULES?|TOKEN|ENDPOINT|SERVER|URL|CONF|CONFIG"
     r"|RESOLVER|INSECURE|DUMP)(_|$)|^VLLM_USE_MODELSCOPE$|^VLLM_ALLOW_RUNTIME_LORA_UPDATING$"
 )
-ENV_RESERVED = re.compile(
-    r"VLLM_(API_KEY|HOST_IP|PORT|DP_\w+)|CUDA_VISIBLE_DEVICES|SPT_NOENV|LD_PRELOAD|LD_LIBRARY_PATH|PILOTHOUSE_\w*"
-)
+ENV_RESERVED = re.compile(r"VLLM_(API_KEY|HOST_IP|PORT|DP_\w+)|CUDA_VISIBLE_DEVICES|SPT_NOENV|PILOTHOUSE_\w*")
+ENV_FORBIDDEN = frozenset({"LD_PRELOAD", "LD_LIBRARY_PATH"})
 _ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
@@ -162,6 +161,9 @@ def check_env(env: Mapping[str, str], *, may_run_code: bool) -> list[Problem]:
             )
         elif "\x00" in value:
             problems.append(Problem("INVALID_OPTION", f"The value of {name} holds a NUL byte.", field="env"))
+        elif name in ENV_FORBIDDEN:
+            said = f"{name} makes every process of the engine load other code; it cannot be set here."
+            problems.append(Problem("INVALID_OPTION", said, "Remove it.", field="env"))
         elif ENV_RESERVED.fullmatch(name):
             problems.append(Problem("INVALID_OPTION", f"{name} is set by Pilothouse.", "Remove it.", field="env"))
         elif not may_run_code and (ENV_ADMIN.search(name) or not ENV_ALLOWED.fullmatch(name)):

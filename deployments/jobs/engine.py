@@ -237,7 +237,7 @@ def _record_cancel(kind: Kind, job: Job, step: JobStep, result: StopProof | Pilo
     if isinstance(result, PilothouseError):
         rows.update(note=f"the stop cannot be proven: {result.message}", error=result.as_dict())
     elif result is None or result.proven:
-        note = "cancelled; nothing of it is left"
+        note = "cancelled; no process of it is left"
         rows.update(state=JobState.CANCELLED, finished_at=timezone.now(), note=note, error=None)
     else:
         rows.update(note="stopping: not proven yet")

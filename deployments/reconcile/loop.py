@@ -58,7 +58,10 @@ def reconcile(deployment_id: int, policy: Policy | None = None) -> Plan | None:
         step = plan(view, timezone.now().timestamp(), policy)
         views = {process.id: process for replica in view.replicas for process in replica.processes}
         _note_what_is_seen(views)
-        moved = not _write(deployment, views, step, token) or _act(deployment, step, policy, token)
+        written = _write(deployment, views, step, token)
+        if written:
+            _roll_up(deployment, step, token)
+        moved = not written or _act(deployment, step, policy, token)
         _finish(deployment, step, token, again=moved or any(isinstance(a, ROWS) for a in step.actions))
         return step
 
@@ -202,16 +205,12 @@ def _wanted_boxes(step: Plan) -> list[Collect]:
     return [action for action in actions if action.process_id in wanted]
 
 
-def _finish(deployment: Deployment, step: Plan, token: str, *, again: bool) -> None:
-    """The deployment's own state and the next moment to look, if the lease is still ours."""
-    mine = Deployment.objects.filter(pk=deployment.pk, lease_token=token)
-    # A nudge during the pass set another moment; it must not be pushed away.
-    as_read = {"next_look_at": deployment.next_look_at} if deployment.next_look_at else {"next_look_at__isnull": True}
-    mine.filter(**as_read).update(next_look_at=timezone.now() if again else _moment(step.next_look_at))
+def _roll_up(deployment: Deployment, step: Plan, token: str) -> None:
+    """The deployment's own state, told before the calls are made: a stop may take its time."""
     if deployment.state == step.state:
         return
-    now = timezone.now()
-    if mine.filter(state=deployment.state).update(state=step.state, state_at=now):
+    mine = Deployment.objects.filter(pk=deployment.pk, lease_token=token, state=deployment.state)
+    if mine.update(state=step.state, state_at=timezone.now()):
         record_transition(
             "deployment",
             deployment.pk,
@@ -221,3 +220,10 @@ def _finish(deployment: Deployment, step: Plan, token: str, *, again: bool) -> N
             deployment_id=deployment.pk,
             name=deployment.name,
         )
+
+
+def _finish(deployment: Deployment, step: Plan, token: str, *, again: bool) -> None:
+    """The next moment to look, if the lease is still ours. A nudge during the pass set another; that one stays."""
+    mine = Deployment.objects.filter(pk=deployment.pk, lease_token=token)
+    as_read = {"next_look_at": deployment.next_look_at} if deployment.next_look_at else {"next_look_at__isnull": True}
+    mine.filter(**as_read).update(next_look_at=timezone.now() if again else _moment(step.next_look_at))

@@ -219,7 +219,7 @@ class Deployment(Schema):
             "model": row.model.name,
             "layout": row.layout.name,
             "replicas": row.replicas_wished,
-            "nodes": [node.name for node in row.nodes.all()],
+            "nodes": sorted(node.name for node in row.nodes.all()),
             "env": shown_env(row.env, actor),
             "state_note": row.state_note or "; ".join(dict.fromkeys(notes)),
             "state_age_s": age_s(row.state_at),

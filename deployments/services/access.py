@@ -17,7 +17,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from deployments.domain.command import REDACTED
-from deployments.domain.errors import Conflict, InvalidInput, NotFound, NotPermitted
+from deployments.domain.errors import InvalidInput, NotFound, NotPermitted, Taken
 from deployments.models import ApiToken, Member
 from deployments.transitions import record
 
@@ -191,6 +191,6 @@ def create_user(actor: Actor, *, username: str, password: str, role: str) -> Any
             user = users.create_user(username, password=password)
             Member.objects.create(user=user, role=chosen.name)
     except IntegrityError:
-        raise Conflict(f"There is a user {username!r} already.", field="username") from None
+        raise Taken(f"There is a user {username!r} already.", field="username") from None
     record("user", user.pk, "", "CREATED", "APPLIED", f"role {role}", actor=actor.name, name=username)
     return user

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from deployments.domain import options
 from deployments.domain.command import shell
-from deployments.domain.errors import Conflict, DomainError, InvalidInput, NotFound, StaleGeneration
+from deployments.domain.errors import Conflict, DomainError, InvalidInput, NotFound, StaleGeneration, Taken
 from deployments.domain.placement import check_layout
 from deployments.domain.plugins import Problem
 from deployments.domain.specs import ProcessSpec
@@ -221,7 +221,7 @@ def _check_absent(name: str, if_generation: int | None) -> None:
 
 
 def _taken(name: str) -> Conflict:
-    return Conflict(f"There is a deployment {name!r} already.", remedy="Choose another name.", field="name")
+    return Taken(f"There is a deployment {name!r} already.", remedy="Choose another name.", field="name")
 
 
 def check_generation(deployment: Deployment, if_generation: int | None) -> None:

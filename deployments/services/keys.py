@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
-from deployments.domain.errors import Conflict, InvalidInput, NotFound
+from deployments.domain.errors import Conflict, InvalidInput, NotFound, Taken
 from deployments.models import SshKey
 from deployments.remote import ssh_files
 from deployments.services import naming
@@ -86,7 +86,7 @@ def _keep(actor: Actor, name: str, private: str, source: str) -> SshKey:
         with transaction.atomic():
             key = SshKey.objects.create(name=name, **values)
     except IntegrityError:
-        raise Conflict(f"There is an SSH key {name!r} already.", remedy="Choose another name.", field="name") from None
+        raise Taken(f"There is an SSH key {name!r} already.", remedy="Choose another name.", field="name") from None
     record("key", key.pk, "", "CREATED", "APPLIED", fingerprint, actor=actor.name, name=name)
     return key
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
-from deployments.domain.errors import Conflict, InvalidLayout, NotFound
+from deployments.domain.errors import Conflict, InvalidLayout, NotFound, Taken
 from deployments.domain.placement import check_layout, layout_kinds
 from deployments.domain.plugins import Layout
 from deployments.domain.specs import LayoutSpec, ModelFacts
@@ -61,7 +61,7 @@ def add_layout(
         with transaction.atomic():
             layout = ParallelLayout.objects.create(name=name, **asdict(spec))
     except IntegrityError:
-        raise Conflict(f"There is a layout {name!r} already.", remedy="Choose another name.", field="name") from None
+        raise Taken(f"There is a layout {name!r} already.", remedy="Choose another name.", field="name") from None
     record("layout", layout.pk, "", "ADDED", "APPLIED", kind, actor=actor.name, name=name)
     return layout
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
-from deployments.domain.errors import Conflict, InvalidInput, NotFound
+from deployments.domain.errors import Conflict, InvalidInput, NotFound, Taken
 from deployments.models import Job, LanguageModel, Node
 from deployments.services import jobs as job_services
 from deployments.services import naming
@@ -61,7 +61,7 @@ def register_model(
         with transaction.atomic():
             model = LanguageModel.objects.create(name=name, path=path)
     except IntegrityError:
-        raise Conflict(f"There is a model {name!r} already.", remedy="Choose another name.", field="name") from None
+        raise Taken(f"There is a model {name!r} already.", remedy="Choose another name.", field="name") from None
     record("model", model.pk, "", "ADDED", "APPLIED", path, actor=actor.name, name=name)
     return model, look_for_files(actor, model, nodes)
 

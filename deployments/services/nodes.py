@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import F
+from django.db.models.fields.json import KT
+from django.utils import timezone
 
-from deployments.domain.errors import Conflict, InvalidInput, NotFound
+from deployments.domain.errors import Conflict, InvalidInput, NotFound, Taken
 from deployments.domain.states import PROCESS_FINAL, NodeIntent
-from deployments.models import Deployment, Job, JumpHost, Node, Process, SshKey
+from deployments.models import Deployment, Job, JobStep, JumpHost, Node, Process, SshKey
 from deployments.remote.ssh_files import host_key
 from deployments.services import jobs as job_services
 from deployments.services import naming
@@ -79,6 +83,21 @@ def ensure_local_node() -> Node:
     return node
 
 
+def probe_heard() -> int:
+    """Probe nodes that answer but whose facts are not known, or are those of before a restart; how many were begun.
+
+    A first probe may have failed because the machine was away; one job at a time, and not sooner than a minute later.
+    """
+    now = timezone.now()
+    heard = Node.objects.filter(heard_at__gt=now - timedelta(seconds=30))
+    unknown = heard.annotate(probed_boot=KT("facts__boot_id")).exclude(facts_at__isnull=False, probed_boot=F("boot_id"))
+    tried = JobStep.objects.filter(job__kind="probe", job__created_at__gt=now - timedelta(seconds=60))
+    nodes = list(unknown.exclude(pk__in=tried.values("node")))
+    if nodes:
+        job_services.start_job(SYSTEM_ACTOR, kind="probe", nodes=nodes)
+    return len(nodes)
+
+
 def add_nodes(
     actor: Actor, items: Sequence[Mapping[str, Any]], *, scan: bool = True, accept_known_keys: bool = False
 ) -> list[Node]:
@@ -103,9 +122,19 @@ def add_nodes(
                 error.detail["item"] = place
                 error.node = error.node or str(item.get("name", ""))
                 raise
-    if scan and nodes:
-        job_services.start_job(actor, kind="scan", nodes=nodes)
+    if scan:
+        _begin(actor, nodes)
     return nodes
+
+
+def _begin(actor: Actor, nodes: Sequence[Node]) -> None:
+    """Probe the nodes that may be logged in to; fetch the host keys of the others."""
+    ready = [node for node in nodes if node.host_key and (node.jump is None or node.jump.host_key)]
+    if ready:
+        job_services.start_job(actor, kind="probe", nodes=ready)
+    blind = [node for node in nodes if node not in ready]
+    if blind:
+        job_services.start_job(actor, kind="scan", nodes=blind)
 
 
 def _add(actor: Actor, item: Mapping[str, Any], accept_known_keys: bool) -> Node:
@@ -118,7 +147,7 @@ def _add(actor: Actor, item: Mapping[str, Any], accept_known_keys: bool) -> Node
         with transaction.atomic():
             node.save()
     except IntegrityError:
-        raise Conflict(f"There is a node {name!r} already.", remedy="Choose another name.", field="name") from None
+        raise Taken(f"There is a node {name!r} already.", remedy="Choose another name.", field="name") from None
     record(
         "node",
         node.pk,
@@ -255,12 +284,7 @@ def accept_host_keys(actor: Actor, accepts: Sequence[Mapping[str, str | None]]) 
             if item.get("fingerprint"):
                 _accept(actor, node, node, str(item["fingerprint"]))
             nodes.append(node)
-    ready = [node for node in nodes if node.host_key and (node.jump is None or node.jump.host_key)]
-    if ready:
-        job_services.start_job(actor, kind="probe", nodes=ready)
-    blind = [node for node in nodes if node not in ready]
-    if blind:
-        job_services.start_job(actor, kind="scan", nodes=blind)
+    _begin(actor, nodes)
     return nodes
 
 

@@ -20,16 +20,16 @@ def node_problems(model: LanguageModel, layout: LayoutSpec, wanted: Sequence[Nod
     errors = dict(ModelCopy.objects.filter(model=model, present=False).values_list("node_id", "error"))
     seats = layout_of(layout).seats(layout)
     size = max((seat.accelerators for seat in seats), default=0)
-    hopeless = {view.id: problem for view in pool if (problem := _never(view, size, errors.get(view.id), model))}
+    probed = set(Node.objects.filter(facts_at__isnull=False).values_list("pk", flat=True))
+    known = [view for view in pool if view.id in probed]
+    hopeless = {view.id: problem for view in known if (problem := _never(view, size, errors.get(view.id), model))}
     if len(hopeless) < len(pool):
         return [_as_warning(problem) for problem in hopeless.values()] if wanted else []
     return list(hopeless.values())
 
 
 def _never(view: NodeView, size: int, missing: dict | None, model: LanguageModel) -> Problem | None:
-    """The problem that no waiting will cure on this node."""
-    if not view.accelerators and view.heard_at is None:
-        return None  # not probed yet: nothing is known against it
+    """The problem of a probed node that no waiting will cure."""
     if not view.environment:
         return Problem(
             "ENGINE_MISSING",

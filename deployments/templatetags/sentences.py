@@ -173,5 +173,5 @@ SENTENCES = (
     gettext_noop("it answers"),
     gettext_noop("this machine"),
     gettext_noop("trying again cannot help"),
-    gettext_noop("cancelled; nothing of it is left"),
+    gettext_noop("cancelled; no process of it is left"),
 )

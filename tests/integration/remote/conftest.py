@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,15 +7,14 @@ import pytest
 
 from deployments.remote.node_launcher import NodeLauncher
 from tests.integration.remote.sshd import SSHD, Sshd
+from tests.lab.fixtures import give_up
 
 
 @pytest.fixture
 def make_sshd(tmp_path: Path) -> Iterator[Callable[..., Sshd]]:
     """Starts servers that end with the test."""
     if not SSHD.exists():
-        if os.environ.get("CI"):
-            pytest.fail(f"{SSHD} is missing: install openssh-server")
-        pytest.skip(f"{SSHD} is missing: install openssh-server")
+        give_up(f"{SSHD} is missing: install openssh-server")
     servers: list[Sshd] = []
 
     def make(*settings: str, start: bool = True, **options) -> Sshd:

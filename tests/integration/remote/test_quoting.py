@@ -13,6 +13,7 @@ from deployments.domain.command import quote, shell
 from deployments.remote import ssh
 from deployments.remote.bundle import boot_line
 from deployments.remote.ssh import REMOTE_COMMAND
+from tests.lab.fixtures import give_up
 
 # Nothing can hold a NUL: neither a shell's word nor an argument of a program. Lone surrogates are not text.
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
@@ -70,7 +71,7 @@ def test_a_hostile_interpreter_path_is_only_ever_a_path(tmp_path, interpreter):
 )
 def test_the_boot_line_works_behind_every_login_shell(login_shell):
     if not os.path.exists(login_shell[0]):
-        pytest.skip(f"{login_shell[0]} is missing: install tcsh, fish, bash and dash")
+        give_up(f"{login_shell[0]} is missing: install tcsh, fish, bash and dash")
     said = run(boot_line(NONCE), (*login_shell, REMOTE_COMMAND))
     assert said.startswith(f"\nPHBOOT {NONCE} 3.".encode())
 
