@@ -26,6 +26,8 @@ def served() -> Iterator[str]:
 
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
+    # Before the server runs: whoever connects now waits in the queue instead of being refused.
+    listening.listen(128)
     server = uvicorn.Server(uvicorn.Config(application, lifespan="off", log_config=None, access_log=False))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
