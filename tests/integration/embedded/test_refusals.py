@@ -27,7 +27,7 @@ from tests.integration.embedded.panel import Panel
         ({"FIELD_KEYS": "no-key"}, "pilothouse.E006"),
         ({"BIND": "0.0.0.0"}, "pilothouse.E003"),
         ({"KEYS_DIR": "/nowhere"}, "pilothouse.E007) KEYS_DIR /nowhere is no readable folder."),
-        ({"TRUSTED_PROXIES": "proxy one"}, "pilothouse.E008) TRUSTED_PROXIES: 'proxy' is no address."),
+        ({"TRUSTED_PROXIES": "proxy one"}, "pilothouse.E008) TRUSTED_PROXIES: 'proxy one' is no address."),
         ({"ALLOWED_HOSTS": "http://panel.example.org"}, "pilothouse.E009) ALLOWED_HOSTS: 'http://panel.example.org'"),
         ({"BIND": "203.0.113.1"}, "203.0.113.1:"),
         ({"PG_BIN": "/nowhere"}, "PG_BIN /nowhere holds no usable server"),
