@@ -50,6 +50,7 @@ def add_many_nodes(request: Asking, body: NodesInput) -> Any:
         )
         items += read
     if body.dry_run:
+        nodes.check_nodes(request.auth, items)
         return Status(200, {"nodes": [], "items": items, "notes": notes})
     rows = nodes.add_nodes(request.auth, items, accept_known_keys=body.accept_known_keys)
     return Status(201, {"nodes": [Node.of(row, request.auth) for row in rows], "notes": notes})

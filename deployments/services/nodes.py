@@ -127,6 +127,13 @@ def add_nodes(
     return nodes
 
 
+def check_nodes(actor: Actor, items: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse what `add_nodes` would refuse, and keep nothing."""
+    with transaction.atomic():
+        add_nodes(actor, items, scan=False)
+        transaction.set_rollback(True)
+
+
 def _begin(actor: Actor, nodes: Sequence[Node]) -> None:
     """Probe the nodes that may be logged in to; fetch the host keys of the others."""
     ready = [node for node in nodes if node.host_key and (node.jump is None or node.jump.host_key)]

@@ -198,3 +198,11 @@ def test_an_environment_is_installed_with_pins(keyed: Program, stub: StubLaunche
     bad = {"path": "/opt/vllm", "packages": ["vllm"]}
     error = keyed.refused(422, "POST", "/jobs", {"kind": "install_environment", "nodes": ["a"], "args": bad})
     assert error["field"] == "packages"
+
+
+def test_a_dry_run_refuses_what_the_real_one_would_and_keeps_nothing(keyed: Program) -> None:
+    text = {"text": "one $(id)@a.example\n", "format": "list", "defaults": {"key": "main"}, "dry_run": True}
+    error = keyed.refused(422, "POST", "/nodes/many", text)
+    assert (error["code"], error["node"]) == ("INVALID_INPUT", "one")
+    assert many(keyed, "one a.example\n", "list", dry_run=True)["items"][0]["address"] == "a.example"
+    assert keyed.ok("GET", "/nodes")["items"] == []
