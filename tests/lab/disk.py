@@ -35,7 +35,7 @@ FOLDERS = {
     "root": 0o700,
     "state": 0o755,
     "var-log": 0o755,
-    "farm/bin": 0o755,
+    "shown/bin": 0o755,
 }
 SSHD_CONFIG = """\
 Port {port}
@@ -100,7 +100,7 @@ def new_boot_id(folder: Path) -> None:
 
 def write_script(folder: Path, name: str, text: str) -> None:
     """Put an executable into the host's /usr/local/bin, over what the machine has there under this name."""
-    path = folder / "farm/bin" / name
+    path = folder / "shown/bin" / name
     path.unlink(missing_ok=True)
     path.write_text(text)
     path.chmod(0o755)

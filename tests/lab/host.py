@@ -210,7 +210,7 @@ class Host:
     def boot(self) -> None:
         """Start after `power_off`, with a new boot id, empty /run, /dev/shm and process table."""
         disk.new_boot_id(self.folder)
-        shutil.rmtree(self.folder / "farm/var-lib", ignore_errors=True)
+        shutil.rmtree(self.folder / "shown/var-lib", ignore_errors=True)
         self.lab.start([self])
 
     def reboot(self) -> None:

@@ -69,9 +69,9 @@ def build(config):
     os.chdir(LAB)
     os.makedirs("/run/sshd", mode=0o755)
     mount_own_sys()
-    shadow_folder("/var/lib", LAB + "/farm/var-lib")
-    shadow_folder("/usr/local/bin", LAB + "/farm/bin")
-    shadow_folder("/opt", LAB + "/farm/opt")
+    shadow_folder("/var/lib", LAB + "/shown/var-lib")
+    shadow_folder("/usr/local/bin", LAB + "/shown/bin")
+    shadow_folder("/opt", LAB + "/shown/opt")
     os.makedirs("/var/lib/pilothouse", exist_ok=True)
     for descriptor, target in own:
         mount(f"/proc/self/fd/{descriptor}", target, flags=MS_BIND)
