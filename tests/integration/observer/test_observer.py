@@ -186,6 +186,8 @@ async def test_one_node_that_cannot_be_watched_does_not_disturb_the_others(stub,
 
 
 async def test_the_database_may_go_away_and_come_back(stub, observe):
+    # A pool of its own: connections that threads of earlier tests took with them would count against it.
+    await in_thread(connection.close_pool)()
     node = await in_thread(machine)(stub)
     observer, task = observe()
     await becomes("it is observed", lambda: held(observer))
