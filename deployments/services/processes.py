@@ -114,9 +114,12 @@ def _problem_of(process: Process) -> Problem | None:
 
 
 def _remedy(process: Process) -> str:
-    """What to do about the cause that the kept end of its log names."""
-    cause = read_failure((process.black_box or {}).get("log_tail") or "")
-    return cause[2] if cause is not None and cause[0] == process.reason else ""
+    """What to do about the cause: as the kept end of its log names it or, until that was collected, the note."""
+    for text in ((process.black_box or {}).get("log_tail") or "", process.note.partition(": ")[2]):
+        cause = read_failure(text)
+        if cause is not None and cause[0] == process.reason:
+            return cause[2]
+    return ""
 
 
 _TROUBLE = frozenset(Reason) - {

@@ -248,6 +248,8 @@ def test_an_engine_that_fails_shows_the_cause_of_its_log_and_the_remedy(
     assert "Correct or remove the flag" in text
     fleet = read(as_operator.get("/")).text
     assert "unrecognized arguments: --nope" in fleet
+    Process.objects.update(black_box=None)  # as it is between the failure and the collecting of its log
+    assert "Correct or remove the flag" in read(as_operator.get("/deployments/chat/")).text
 
 
 def test_a_silent_node_is_said_to_be_blind_not_dead(
