@@ -1,4 +1,4 @@
-"""What operators see of a node now: figures derived from its samples. Kept as JSON, read by pages and pushed to browsers.
+"""What operators see of a node now: figures derived from its samples, kept as JSON and pushed to browsers.
 
 Missing is None, never 0. Times are seconds since the epoch on the panel's clock, memory is in bytes.
 """
