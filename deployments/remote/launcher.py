@@ -187,8 +187,19 @@ class Launcher(Protocol):
 
     def report(self, target: NodeTarget) -> dict[str, Any]: ...
 
-    def watch(self, target: NodeTarget, interval_s: float = 1.0) -> AsyncGenerator[dict[str, Any], None]:
-        """Reports, one an interval and at once when a process exits, until the connection ends."""
+    def watch(
+        self,
+        target: NodeTarget,
+        interval_s: float = 1.0,
+        *,
+        metrics: tuple[str, ...] = (),
+        gpu: bool = False,
+        host: bool = True,
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Reports, one an interval and at once when a process exits, until the connection ends.
+
+        `metrics` names the engine metrics that reports carry, `gpu` and `host` say whether they carry those figures.
+        """
 
     def start(self, target: NodeTarget, request: StartRequest) -> Started: ...
 

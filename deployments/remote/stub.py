@@ -90,7 +90,15 @@ class StubLauncher:
     def report(self, target: NodeTarget) -> dict[str, Any]:
         return self._do(target, "report", None, lambda node: node.report())
 
-    async def watch(self, target: NodeTarget, interval_s: float = 1.0) -> AsyncGenerator[dict[str, Any], None]:
+    async def watch(
+        self,
+        target: NodeTarget,
+        interval_s: float = 1.0,
+        *,
+        metrics: tuple[str, ...] = (),
+        gpu: bool = False,
+        host: bool = True,
+    ) -> AsyncGenerator[dict[str, Any], None]:
         node = self._reach(target, "watch", interval_s)
         while not node.silent:
             yield node.report()
