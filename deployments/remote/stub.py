@@ -101,7 +101,7 @@ class StubLauncher:
     ) -> AsyncGenerator[dict[str, Any], None]:
         node = self._reach(target, "watch", interval_s)
         while not node.silent:
-            yield node.report()
+            yield node.report(metrics, gpu, host)
             await asyncio.sleep(interval_s)
         raise self._unreachable(target)
 

@@ -8,69 +8,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from .launcher import HelperFailed, StartRequest
-from .stub_facts import GIB, no_environment, qwen2_folder, uuid_of
+from .stub_facts import no_environment, qwen2_folder, uuid_of
+from .stub_process import ENDED_STAY_S, LOG_TAIL_BYTES, StubProcess
+from .stub_telemetry import StubTelemetry
 
-ENDED_STAY_S = 60.0
-LOG_TAIL_BYTES = 16 * 1024
+__all__ = ["StubNode", "StubProcess"]
+
 COLLECT_TAIL_BYTES = 64 * 1024
 _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-
-
-@dataclass(slots=True)
-class StubProcess:
-    """A process on a stub node.
-
-    Attributes:
-        ready_after: Reports that show it still starting; for a job, looks until it ends with code 0. None = never.
-        health: HTTP status of its health route; None = nobody listens yet.
-        exit: `{"code", "signal", "at"}` once ended.
-        lost: It went down with its machine, and nobody saw an exit.
-        proof: What the last stop said, once it was proven.
-    """
-
-    request: StartRequest
-    pid: int
-    start_time: int
-    started_at: float
-    ready_after: int | None
-    health: int | None = None
-    completed_at: float | None = None
-    exit: dict[str, Any] | None = None
-    lost: bool = False
-    proof: dict[str, Any] | None = None
-    stopped_at: float | None = None
-    looks: int = 0
-    log: bytearray = field(default_factory=bytearray)
-
-    @property
-    def alive(self) -> bool:
-        return self.exit is None and not self.lost
-
-    @property
-    def is_job(self) -> bool:
-        return bool(self.request.steps or self.request.builtin)
-
-    def say(self, text: str) -> None:
-        """Adds a line to its log."""
-        self.log += text.encode() + b"\n"
-
-    def end(self, at: float, code: int | None = 0, signal: int | None = None) -> None:
-        if self.alive:
-            self.exit = {"code": code, "signal": signal, "at": at}
-            self.health = None
-
-    def members(self) -> list[dict[str, Any]]:
-        name = PurePosixPath(self.request.argv[0]).name if self.request.argv else self.request.role
-        return [{"pid": self.pid, "start_time": self.start_time, "name": name, "rss": GIB}] if self.alive else []
-
-    def tail(self, limit: int) -> str:
-        return bytes(self.log[-limit:]).decode("utf-8", "replace")
 
 
 class StubNode:
@@ -82,6 +32,10 @@ class StubNode:
         ready_after: For processes started from now on.
         silent: It does not answer at all.
         stubborn: What is stopped does not go away, so that no stop can be proven.
+        driver_blocked: Queries of the NVIDIA driver hang.
+        lost_gpu: Index of a GPU that fell off the bus.
+        foreign: Somebody else computes on the first GPU.
+        garbage: Figures are not what they should be (`telemetry`), or the whole report is not (`report`).
     """
 
     def __init__(self, facts: dict[str, Any], clock: Callable[[], float]) -> None:
@@ -90,12 +44,17 @@ class StubNode:
         self.ready_after: int | None = 0
         self.silent = False
         self.stubborn = False
+        self.driver_blocked = False
+        self.lost_gpu: int | None = None
+        self.foreign = False
+        self.garbage: str | None = None
         self.processes: dict[str, StubProcess] = {}
         self.strays: list[dict[str, Any]] = []
         self._tombstones: dict[str, float] = {}
         self._fence: dict[str, int] = {}
         self._failures: list[tuple[str | None, Exception]] = []
         self._clock = clock
+        self._telemetry = StubTelemetry(self)
         self._booted_at = clock() - 86400.0
         self._boots = 1
         self._next_pid = 4000
@@ -170,22 +129,24 @@ class StubNode:
         known.proof = {**answer, "exit": known.exit}
         return known.proof
 
-    def report(self) -> dict[str, Any]:
+    def report(self, metrics: Sequence[str] = (), gpu: bool = False, host: bool = True) -> dict[str, Any]:
+        """What the node says now, with the figures that are asked for."""
         now = self._clock()
         kept = {name: process for name, process in self.processes.items() if not self._is_old(process, now)}
         fresh = {name for name, at in self._tombstones.items() if now - at <= ENDED_STAY_S}
         entries = {name: self._entry(process, now) for name, process in kept.items()}
-        return {
+        report = {
             "schema": 1,
             "at": now,
             "boot_id": self.facts["boot_id"],
             "uptime_s": now - self._booted_at,
             "hostname": self.facts["hostname"],
-            "host": {"load": [0.1, 0.1, 0.1], "memory_available": self.facts["memory"]["available"], "swap_free": 0},
             "processes": entries | {name: dict(_TOMBSTONE) for name in fresh},
             "strays": list(self.strays),
             "ended": sorted({*(self._tombstones.keys() - fresh), *(self.processes.keys() - kept.keys())}),
         }
+        self._telemetry.add(report, now, metrics=metrics, gpu=gpu, host=host)
+        return report
 
     def collect(self, process: str) -> dict[str, Any]:
         known = self._known(process)
