@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from json import dumps
 from typing import Any
+from urllib.parse import quote as quoted
 
 from django import template
 from django.forms import BoundField, CheckboxInput, CheckboxSelectMultiple, RadioSelect
@@ -13,6 +14,7 @@ from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from deployments.domain.command import quote
@@ -251,12 +253,27 @@ def problem(error: Mapping[str, Any] | Any) -> dict[str, Any]:
 
 
 @register.simple_tag(takes_context=True)
-def live(context: template.Context, name: str, every: str = "2s") -> SafeString:
-    """Attributes of an element whose content is the partial `name`, fetched again and again."""
+def live(context: template.Context, name: str, every: str = "2s", slow: str = "15s") -> SafeString:
+    """Attributes of an element whose content is the partial `name`, fetched again and again.
+
+    `slow` is the pace while the page's socket is open and tells it what happens.
+    """
     request = context["request"]
     return format_html(
-        'id="{}" data-live hx-get="{}" hx-trigger="every {}, refresh" hx-target="this" hx-swap="innerHTML"',
+        'id="{}" data-live data-slow="{}" hx-get="{}" hx-trigger="every {}, refresh" hx-target="this"'
+        ' hx-swap="innerHTML"',
         name,
+        slow.removesuffix("s"),
         request.get_full_path(),
         every,
     )
+
+
+@register.simple_tag
+def socket(kind: str, name: Any = "") -> SafeString:
+    """Attributes of an element that is told by a socket what concerns the page: its `kind`, and what it is about.
+
+    Kinds: fleet, nodes, deployments, models, jobs, all; with a name node, deployment, job (its id).
+    """
+    where = "".join(f"{quoted(str(part), safe='')}/" for part in (kind, name) if part)
+    return format_html('hx-ext="ws" ws-connect="/ws/live/{}?language={}"', where, get_language() or "en")
