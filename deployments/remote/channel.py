@@ -11,17 +11,29 @@ import contextlib
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from . import bundle
-from .frames import KEPT_NOISE_BYTES, FrameDecoder, Greeting, GreetingFinder, encode, printable, violation
+from .frames import (
+    KEPT_NOISE_BYTES,
+    MAX_PAYLOAD_BYTES,
+    FrameDecoder,
+    Greeting,
+    GreetingFinder,
+    encode,
+    printable,
+    violation,
+)
 from .launcher import HelperFailed, RemoteError, TimedOut, Unreachable
 
 BOOT_DEADLINE_S = 20.0
 READ_BYTES = 64 * 1024
 SCHEMA = 1
+# Nobody asked for so many messages in so short a time (s): a node that sends more is broken, and would keep our loop
+# from the other nodes.
+FLOOD_MESSAGES, FLOOD_S = 50_000, 10.0
 
 _BOOT_MESSAGES = {
     "INTERPRETER_MISSING": "{node} has no Python at {said}.",
@@ -59,14 +71,22 @@ class Link:
 
 
 class _Pending:
-    """A request on its way: the reply to come, and for a stream the newest events not yet read."""
+    """A request on its way: the reply to come, and for a stream the newest events not yet read.
 
-    def __init__(self, number: int, depth: int) -> None:
+    With `lossless` no event is dropped: the channel stops reading while there are more than `depth`.
+    """
+
+    def __init__(self, number: int, depth: int, lossless: bool = False) -> None:
         self.number = number
         self.reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.events: deque[dict[str, Any]] = deque(maxlen=depth)
+        self.events: deque[dict[str, Any]] = deque(maxlen=None if lossless else depth)
         self.wake = asyncio.Event()
         self.dropped = 0
+        self._limit = depth if lossless else None
+
+    @property
+    def full(self) -> bool:
+        return self._limit is not None and len(self.events) > self._limit
 
     def add(self, event: dict[str, Any]) -> None:
         # The channel is shared: a slow reader loses its oldest reports, and never stops the others' replies.
@@ -95,18 +115,22 @@ class Channel:
         ended: Why it is of no more use, or None.
     """
 
-    def __init__(self, link: Link, node: str) -> None:
+    def __init__(self, link: Link, node: str, cap: int = MAX_PAYLOAD_BYTES) -> None:
         self.node = node
         self.hello: dict[str, Any] = {}
         self.noise = ""
         self.last_heard = time.monotonic()
         self.ended: RemoteError | None = None
         self._link = link
+        self._cap = cap
         self._nonce = secrets.token_hex(16)
         self._pending: dict[int, _Pending] = {}
         self._last_number = 0
+        self._unasked = 0
+        self._unasked_since = 0.0
         self._errors = bytearray()
         self._tasks: list[asyncio.Task[None]] = []
+        self._room = asyncio.Event()
 
     async def request(self, verb: str, args: dict[str, Any], timeout: float) -> Any:
         """Asks and waits for the reply.
@@ -127,20 +151,29 @@ class Channel:
             self._finish(pending)
 
     async def stream(
-        self, verb: str, args: dict[str, Any], *, depth: int = 4, silence_s: float | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
+        self,
+        verb: str,
+        args: dict[str, Any],
+        *,
+        depth: int = 4,
+        silence_s: float | None = None,
+        lossless: bool = False,
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """The events of a request, as they come; a reader more than `depth` behind loses the oldest.
+
+        With `lossless` nothing is lost: the whole channel waits for that reader, so it must be alone on it.
 
         Raises:
             TimedOut: Nothing came for `silence_s` seconds.
             HelperFailed, ChannelEnded: As `request`.
         """
-        pending = self._begin(depth)
+        pending = self._begin(depth, lossless)
         try:
             await self._send({"id": pending.number, "verb": verb, "args": args})
             while pending.events or not pending.reply.done():
                 if pending.events:
                     yield pending.events.popleft()
+                    self._room.set()
                     continue
                 pending.wake.clear()
                 await self._heard(pending, verb, silence_s)
@@ -173,7 +206,7 @@ class Channel:
         if not greeting.ok:
             raise self._refused(greeting.words)
         await self._write(bundle.bundle(greeting.words))
-        decoder = FrameDecoder(self._nonce)
+        decoder = FrameDecoder(self._nonce, self._cap)
         self._take_all(decoder.feed(greeting.rest))
         self._tasks.append(asyncio.create_task(self._listen(decoder)))
         self.hello = await self.request("hello", {"installation": installation, "schema": SCHEMA}, BOOT_DEADLINE_S)
@@ -218,11 +251,18 @@ class Channel:
         try:
             while data := await self._read():
                 self._take_all(decoder.feed(data))
+                await self._make_room()
             failure = ChannelEnded(f"The helper on {self.node} ended.", node=self.node, detail=self.evidence())
         except RemoteError as error:
             failure = error
         self._end(failure)
         await self._link.close()
+
+    async def _make_room(self) -> None:
+        """Until no lossless reader is too far behind; meanwhile the helper's writing blocks."""
+        while any(pending.full for pending in self._pending.values()):
+            self._room.clear()
+            await self._room.wait()
 
     def _take_all(self, messages: list[dict[str, Any]]) -> None:
         for message in messages:
@@ -235,7 +275,9 @@ class Channel:
             # A reply may cross our giving up; a number that was never asked is no reply at all.
             if not 0 < number <= self._last_number:
                 raise violation("The node answered a request that was never made.", id=number)
+            self._count_unasked()
         elif isinstance(event := message.get("event"), dict):
+            self._count_unasked()
             pending.add(event)
         elif message.get("ok") is True:
             pending.settle(result=message.get("result"))
@@ -243,6 +285,15 @@ class Channel:
             pending.settle(error=self._helper_error(message["error"]))
         else:
             raise violation("The node sent neither a result, an error nor an event.", id=number)
+
+    def _count_unasked(self) -> None:
+        """Events and late replies come at the node's pace, not at ours: too fast a pace ends the connection."""
+        now = time.monotonic()
+        if now - self._unasked_since > FLOOD_S:
+            self._unasked, self._unasked_since = 0, now
+        self._unasked += 1
+        if self._unasked > FLOOD_MESSAGES:
+            raise violation(f"The node sent more than {FLOOD_MESSAGES} messages within {FLOOD_S:g} s.")
 
     def _helper_error(self, error: dict[str, Any]) -> HelperFailed:
         detail = error.get("detail")
@@ -254,15 +305,16 @@ class Channel:
             node=self.node,
         )
 
-    def _begin(self, depth: int) -> _Pending:
+    def _begin(self, depth: int, lossless: bool = False) -> _Pending:
         if self.ended is not None:
             raise ChannelEnded(self.ended.message, node=self.node, detail=self.ended.detail)
         self._last_number += 1
-        pending = self._pending[self._last_number] = _Pending(self._last_number, depth)
+        pending = self._pending[self._last_number] = _Pending(self._last_number, depth, lossless)
         return pending
 
     def _finish(self, pending: _Pending) -> None:
         self._pending.pop(pending.number, None)
+        self._room.set()
         # Giving up on an awaited reply cancels the future; only an answered one is not worth a word to the helper.
         answered = pending.reply.done() and not pending.reply.cancelled()
         if not answered and self.ended is None:
@@ -316,15 +368,16 @@ async def open_channel(
     installation: str,
     interpreter: str | None = None,
     deadline_s: float = BOOT_DEADLINE_S,
+    cap: int = MAX_PAYLOAD_BYTES,
 ) -> Channel:
-    """Starts the helper on a link; the link is closed when that fails.
+    """Starts the helper on a link; the link is closed when that fails. `cap` is the largest message taken (bytes).
 
     Raises:
         HelperFailed: INTERPRETER_MISSING, INTERPRETER_TOO_OLD, BOOT_FAILED, PROTOCOL, or what the helper says.
         TimedOut: Not done within `deadline_s` seconds.
         ChannelEnded: The connection ended meanwhile.
     """
-    channel = Channel(link, node)
+    channel = Channel(link, node, cap)
     try:
         async with asyncio.timeout(deadline_s):
             await channel.boot(installation, interpreter)

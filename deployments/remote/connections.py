@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from . import local, ssh
 from .channel import Channel, ChannelEnded, open_channel
+from .frames import MAX_PAYLOAD_BYTES
 from .launcher import NodeTarget, RemoteError, ScanResult, TimedOut
 
 MAX_OPENING = 32
@@ -49,15 +50,15 @@ class Opener:
         self._slots = asyncio.Semaphore(MAX_OPENING)
         self._jumps = ssh.JumpHosts()
 
-    async def open(self, target: NodeTarget) -> Channel:
-        """A started helper on the node; the caller closes it."""
+    async def open(self, target: NodeTarget, cap: int = MAX_PAYLOAD_BYTES) -> Channel:
+        """A started helper on the node, which may send messages of `cap` bytes; the caller closes it."""
         async with self._slots:
             if target.endpoint is None:
                 link = await local.open_link(target)
             else:
                 link = await ssh.open_link(target, self._jumps)
             return await open_channel(
-                link, node=target.name, installation=target.installation, interpreter=target.interpreter
+                link, node=target.name, installation=target.installation, interpreter=target.interpreter, cap=cap
             )
 
     def close(self) -> None:

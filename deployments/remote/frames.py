@@ -6,6 +6,7 @@ A connection's nonce is in every line that counts, so that banners, rc files and
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from .launcher import HelperFailed
 MAX_NOISE_BYTES = 256 * 1024
 KEPT_NOISE_BYTES = 2 * 1024
 MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
+MAX_REPORT_BYTES = 4 * 1024 * 1024
 MAX_GREETING_BYTES = 4 * 1024
 MAGIC = b"PHF1"
 
@@ -102,9 +104,15 @@ def encode(nonce: str, message: dict[str, Any]) -> bytes:
 
 
 class FrameDecoder:
-    """Cuts a stream of bytes into the messages of one connection."""
+    """Cuts a stream of bytes into the messages of one connection.
 
-    def __init__(self, nonce: str) -> None:
+    Args:
+        nonce: The connection's.
+        cap: The largest payload that is taken (bytes); no more than this is ever held.
+    """
+
+    def __init__(self, nonce: str, cap: int = MAX_PAYLOAD_BYTES) -> None:
+        self._cap = cap
         self._prefix = MAGIC + b" " + nonce.encode() + b" "
         self._header_length = len(self._prefix) + 9
         self._buffer = bytearray()
@@ -144,8 +152,8 @@ class FrameDecoder:
         if end != b"\n" or not re.fullmatch(rb"[0-9a-f]{8}", digits):
             raise violation("The node sent a frame without a length.", got=printable(head))
         length = int(digits, 16)
-        if length > MAX_PAYLOAD_BYTES:
-            raise violation(f"The node announced a frame of {length} bytes; 8 MiB is the most.")
+        if length > self._cap:
+            raise violation(f"The node announced a frame of {length} bytes; {self._cap >> 20} MiB is the most.")
         return length
 
 
@@ -164,11 +172,19 @@ def _message(payload: bytes) -> dict[str, Any]:
 
 
 def _lenient(payload: bytes) -> Any:
-    """File names on nodes need not be UTF-8: Python writes such bytes as lone surrogates, which strict JSON refuses."""
+    """File names on nodes need not be UTF-8: Python writes such bytes as lone surrogates, which strict JSON refuses.
+
+    It also writes NaN, and a number may be larger than any float; both are no number to anybody else.
+    """
     try:
-        return _storable(json.loads(payload, parse_constant=lambda _: None))
+        return _storable(json.loads(payload, parse_constant=lambda _: None, parse_float=_finite))
     except (ValueError, RecursionError):
         raise violation("The node sent a frame that is not JSON.", got=printable(payload, 200)) from None
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
 
 
 def _storable(value: Any) -> Any:

@@ -10,7 +10,9 @@ from typing import Any
 
 from deployments.domain.errors import InvalidInput
 
+from . import wire
 from .connections import Connections, Opener
+from .frames import MAX_REPORT_BYTES
 from .launcher import LogChunk, NodeTarget, ScanResult, Started, StartRequest, StopProof, StopRequest
 
 # Seconds a node has for its answer; verbs that wait by order get that time on top.
@@ -44,30 +46,40 @@ class NodeLauncher:
         return self._ask(target, "probe", {"environment": environment, "paths": list(paths)}, PROBE_S)
 
     def report(self, target: NodeTarget) -> dict[str, Any]:
-        return self._ask(target, "report", {}, REPORT_S)
+        return wire.check_report(target.name, self._ask(target, "report", {}, REPORT_S))
 
-    async def watch(self, target: NodeTarget, interval_s: float = 1.0) -> AsyncGenerator[dict[str, Any], None]:
+    async def watch(
+        self,
+        target: NodeTarget,
+        interval_s: float = 1.0,
+        *,
+        metrics: tuple[str, ...] = (),
+        gpu: bool = False,
+        host: bool = True,
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Reports over a connection of its own, on the caller's event loop; closing the iterator ends it.
 
         Raises:
-            RemoteError: The connection could not be opened, or ended, or fell silent.
+            RemoteError: The connection could not be opened, or ended, or fell silent, or what came is no report.
         """
-        channel = await _opener().open(target)
+        args = {"interval_s": interval_s, "metrics": list(metrics), "gpu": gpu, "host": host}
+        channel = await _opener().open(target, MAX_REPORT_BYTES)
         try:
             silence_s = max(LATE_AT_LEAST_S, LATE_INTERVALS * interval_s)
-            async for report in channel.stream("watch", {"interval_s": interval_s}, silence_s=silence_s):
-                yield report
+            async for report in channel.stream("watch", args, silence_s=silence_s):
+                yield wire.check_report(target.name, report)
         finally:
             await channel.close()
 
     def start(self, target: NodeTarget, request: StartRequest) -> Started:
         answer = self._ask(target, "start", start_args(request), START_S)
-        return Started(answer["pid"], answer["start_time"], answer["boot_id"], answer["already"])
+        return wire.read_answer(target.name, "start", answer, Started)
 
     def stop(self, target: NodeTarget, request: StopRequest) -> StopProof:
         answer = self._ask(target, "stop", asdict(request), request.grace_s + request.kill_s + PROVE_S)
+        said = wire.read_answer(target.name, "stop", answer, wire.Stopped)
         evidence = {name: value for name, value in answer.items() if name not in ("proven", "known")}
-        return StopProof(answer["proven"], answer["known"], evidence)
+        return StopProof(said.proven, said.known, evidence)
 
     def collect(self, target: NodeTarget, process: str) -> dict[str, Any]:
         return self._ask(target, "collect", {"process": process}, COLLECT_S)
@@ -75,7 +87,7 @@ class NodeLauncher:
     def logs(self, target: NodeTarget, process: str, offset: int, limit: int = 65536, wait_s: float = 0.0) -> LogChunk:
         args = {"process": process, "offset": offset, "limit": limit, "wait_s": wait_s}
         answer = self._ask(target, "logs", args, wait_s + LOGS_S)
-        return LogChunk(*(answer[name] for name in ("offset", "next_offset", "base", "size", "data")))
+        return wire.read_answer(target.name, "logs", answer, LogChunk)
 
     def read_model(self, target: NodeTarget, path: str) -> dict[str, Any]:
         return self._ask(target, "read_model", {"path": path}, READ_MODEL_S)
