@@ -201,6 +201,16 @@ class Launcher(Protocol):
         `metrics` names the engine metrics that reports carry, `gpu` and `host` say whether they carry those figures.
         """
 
+    def converse(
+        self, target: NodeTarget, process: str, path: str, body: Mapping[str, Any]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Asks the engine that `process` is, from its node, and brings its answer as it comes; no event is lost.
+
+        Events: `{"asked": True}` when the node sends the request, `{"status": 200}`, then `{"lines": [...]}` of the
+        engine's own (server-sent events where `body` asks for a stream). Closing the iterator ends the request on the
+        engine. An answer other than 200 is a HelperFailed ENGINE_ANSWERED with `status` and `body` in its detail.
+        """
+
     def start(self, target: NodeTarget, request: StartRequest) -> Started: ...
 
     def stop(self, target: NodeTarget, request: StopRequest) -> StopProof: ...

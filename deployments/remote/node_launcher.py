@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any
 
@@ -27,6 +28,8 @@ PROVE_S = 20.0
 # A report that is this many intervals late, and at least this many seconds, means that the stream is dead.
 LATE_INTERVALS = 5
 LATE_AT_LEAST_S = 15.0
+# Events of an engine's answer that may wait for a slow reader before its node has to wait too.
+CONVERSE_DEPTH = 64
 
 _openers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Opener] = weakref.WeakKeyDictionary()
 
@@ -68,6 +71,23 @@ class NodeLauncher:
             silence_s = max(LATE_AT_LEAST_S, LATE_INTERVALS * interval_s)
             async for report in channel.stream("watch", args, silence_s=silence_s):
                 yield wire.check_report(target.name, report)
+        finally:
+            await channel.close()
+
+    async def converse(
+        self, target: NodeTarget, process: str, path: str, body: Mapping[str, Any]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """An engine's answer over a connection of its own: ending that ends the helper, and with it the request.
+
+        Raises:
+            RemoteError: As `watch`; HelperFailed as the protocol says.
+        """
+        channel = await _opener().open(target)
+        try:
+            args = {"process": process, "path": path, "body": dict(body)}
+            async with aclosing(channel.stream("converse", args, depth=CONVERSE_DEPTH, lossless=True)) as events:
+                async for event in events:
+                    yield event
         finally:
             await channel.close()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from .launcher import (
     Unreachable,
 )
 from .ssh_files import host_key
+from .stub_chat import StubChat
 from .stub_facts import cpu_host, host_key_blob
 from .stub_node import StubNode
 
@@ -55,6 +57,7 @@ class StubLauncher:
         check_host_keys: bool = False,
     ) -> None:
         self.calls: list[Call] = []
+        self.chat = StubChat()
         self.check_host_keys = check_host_keys
         self._clock = clock
         self._facts = facts
@@ -104,6 +107,18 @@ class StubLauncher:
             yield node.report(metrics, gpu, host)
             await asyncio.sleep(interval_s)
         raise self._unreachable(target)
+
+    async def converse(
+        self, target: NodeTarget, process: str, path: str, body: Mapping[str, Any]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        node = self._reach(target, "converse", (process, path, dict(body)))
+        known = node.processes.get(process)
+        if known is None or not known.alive:
+            code = "UNKNOWN_PROCESS" if known is None else "NOT_RUNNING"
+            raise HelperFailed(f"Process {process} does not run.", code=code, node=target.name)
+        async with aclosing(self.chat.answer(path, body)) as events:
+            async for event in events:
+                yield event
 
     def start(self, target: NodeTarget, request: StartRequest) -> Started:
         return Started(**self._do(target, "start", request, lambda node: node.start(request)))
