@@ -1,0 +1,167 @@
+"""Tags and filters for figures: they load what is known of nodes, and write and draw it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from deployments.templatetags.panel import memory as memory_words
+from deployments.templatetags.panel import relative
+from monitoring.domain.figures import STALE_S, EngineFigures, NodeFigures, Trend
+from monitoring.domain.samples import Gpu, Host
+from monitoring.domain.shares import Memory, Together, memory_of, together
+from monitoring.services.latest import latest
+from monitoring.services.owners import Owner, owners
+
+from . import instruments, throttles, units
+
+register = template.Library()
+
+register.filter("percent", units.percent)
+register.filter("share", units.share)
+register.filter("watts", units.watts)
+register.filter("degrees", units.degrees)
+register.filter("mhz", units.megahertz)
+register.filter("bytes_rate", units.bytes_rate)
+register.filter("token_rate", units.token_rate)
+register.filter("request_rate", units.request_rate)
+register.filter("count", units.count)
+register.filter("load", units.load)
+register.filter("latency", units.latency)
+register.filter("heat", instruments.heat)
+register.filter("throttles", throttles.throttle_words)
+register.filter("gpu_problem", throttles.problem_words)
+register.simple_tag(instruments.meter, name="meter")
+register.simple_tag(instruments.sparkline, name="sparkline")
+
+
+@register.simple_tag
+def figures_of(things: Any) -> dict[int, NodeFigures]:
+    """Figures by node id, in one question to the cache, for nodes or for whatever has a node (rows, processes)."""
+    return latest(sorted({_node_id(thing) for thing in _many(things)}))
+
+
+def _many(things: Any) -> Iterable[Any]:
+    return things if isinstance(things, Iterable) else [things]
+
+
+def _node_id(thing: Any) -> int:
+    thing = getattr(thing, "process", thing)
+    return getattr(thing, "node_id", None) or getattr(thing, "node", thing).pk
+
+
+@register.filter
+def of_node(found: Mapping[int, NodeFigures], node: int) -> NodeFigures:
+    """A node's figures; of a node that nothing is known of, figures that say nothing."""
+    return found.get(node) or NodeFigures(node=node, heard_at=0.0)
+
+
+@register.filter
+def engine(figures: NodeFigures, process: Any) -> EngineFigures:
+    """The figures of an engine by its process id; empty ones if there are none."""
+    return figures.engines.get(str(process)) or EngineFigures()
+
+
+@register.simple_tag
+def gpu_of(figures: NodeFigures, accelerator: Any) -> Gpu:
+    """The GPU that an accelerator of the inventory is; with its identity alone if nothing is heard of it."""
+    devices = figures.gpu.devices if figures.gpu else ()
+    found = next((gpu for gpu in devices if gpu.uuid == accelerator.uuid), None)
+    return found or Gpu(uuid=accelerator.uuid, index=accelerator.index, mig=accelerator.mig)
+
+
+@register.filter
+def place(gpu: Gpu) -> str:
+    """What tells a GPU from the others of its node in an element's id; instances share an index."""
+    return f"{gpu.index}-{gpu.uuid[-8:]}" if gpu.mig else str(gpu.index)
+
+
+@register.simple_tag
+def owners_of(figures: NodeFigures) -> dict[str, Owner]:
+    """Deployment and rank of our processes on a node's GPUs, by process id."""
+    devices = figures.gpu.devices if figures.gpu else ()
+    held = (process for gpu in devices for process in gpu.processes or ())
+    return owners({process.process for process in held if process.process})
+
+
+@register.filter
+def adds_up(figures: NodeFigures) -> Together:
+    """All GPUs of a node together."""
+    return together(figures.gpu.devices if figures.gpu else ())
+
+
+@register.filter
+def memory_shares(gpu: Gpu) -> Memory | None:
+    return memory_of(gpu)
+
+
+@register.filter
+def used_memory(host: Host | None) -> int | None:
+    """Memory that programs cannot have any more, in bytes."""
+    return _difference(host.memory_total, host.memory_available) if host else None
+
+
+@register.filter
+def used_swap(host: Host | None) -> int | None:
+    return _difference(host.swap_total, host.swap_free) if host else None
+
+
+@register.filter
+def used_space(filesystem: Any) -> int | None:
+    return _difference(filesystem.size, filesystem.free)
+
+
+def _difference(whole: int | None, rest: int | None) -> int | None:
+    return None if whole is None or rest is None else max(0, whole - rest)
+
+
+@register.filter
+def trend_of(trends: Mapping[str, Trend], uuid: str) -> Trend | None:
+    return trends.get(uuid)
+
+
+@register.simple_tag
+def memory_stack(shares: Memory) -> SafeString:
+    """A GPU's memory: ours, others', used by nobody known, reserved, free; always in this order."""
+    parts = [
+        ("ours", _("ours"), shares.ours),
+        ("others", _("other owners"), shares.others),
+        ("used", _("used"), shares.used),
+        ("reserved", _("reserved"), shares.reserved),
+    ]
+    words = ", ".join(f"{word} {memory_words(size)}" for _look, word, size in parts if size)
+    total = shares.total or 1
+    return instruments.stack([(look, size) for look, _word, size in parts], total, words or _("free"))
+
+
+@register.filter
+def is_past(at: float | None) -> bool:
+    """Whether figures of this moment (epoch seconds) are not current any more."""
+    return bool(at) and time.time() - (at or 0) > STALE_S
+
+
+@register.simple_tag
+def seen(at: float | None) -> SafeString:
+    """The attribute by which the page's script tells how old an element's figures are."""
+    return format_html(' data-seen="{}"', f"{at:.1f}") if at else SafeString("")
+
+
+@register.simple_tag
+def age(at: float | None) -> str | SafeString:
+    """How long ago (epoch seconds); unlike `ago` without a stop for the keyboard, for it is written every second."""
+    if not at:
+        return units.DASH
+    moment = datetime.fromtimestamp(at, UTC)
+    return format_html(
+        '<time datetime="{}" title="{}" data-relative>{}</time>',
+        moment.isoformat(timespec="milliseconds"),
+        moment.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        relative(at - time.time()),
+    )
