@@ -52,9 +52,9 @@ class Connection:
             call = Call(message.get("id"), message.get("verb"), message.get("args") or {}, self._writer)
             if call.verb == "cancel":
                 self._cancel(call)
-            elif call.verb == "hello":
-                # In this thread: whatever is sent right behind it must find the session.
-                self._run(call, self._hello)
+            elif call.verb in ("hello", "provide"):
+                # In this thread: whatever is sent right behind it must find what it brought.
+                self._run(call, self._hello if call.verb == "hello" else self._provide)
             else:
                 self._before_threads(call.verb)
                 with self._lock:
@@ -62,8 +62,8 @@ class Connection:
                 threading.Thread(target=self._run, args=(call, self._dispatch), daemon=True).start()
 
     def _before_threads(self, verb):
-        """A connection that begins with watching starts nothing."""
-        if not self._threaded and self._session is not None and verb != "watch":
+        """A connection that begins with watching or conversing starts nothing."""
+        if not self._threaded and self._session is not None and verb not in ("watch", "converse"):
             self._session.make_nursery()
         self._threaded = True
 
@@ -71,13 +71,20 @@ class Connection:
         self._session, result = verbs.hello(call.args, self._bundle)
         return result
 
-    def _dispatch(self, call):
+    def _provide(self, call):
+        return verbs.provide(self._greeted(), call.args)
+
+    def _greeted(self):
         if self._session is None:
             raise HelperError("BAD_REQUEST", "The first request of a connection must be hello.")
+        return self._session
+
+    def _dispatch(self, call):
+        session = self._greeted()
         function = verbs.find(call.verb)
         if function is None:
             raise HelperError("UNKNOWN_VERB", "This helper knows no verb %r." % call.verb)
-        return function(self._session, call)
+        return function(session, call)
 
     def _cancel(self, call):
         with self._lock:

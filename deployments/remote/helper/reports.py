@@ -21,8 +21,9 @@ _ENDS = ("exit.json", "stopped.json", "stop-proof.json")
 class Reporter:
     """Builds reports for one installation; keeps the process table and the probes between them."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, gpus=None):
         self._folder = folder
+        self._gpus = gpus
         self._scanner = Scanner()
         self._records = {}
         self._probers = {}
@@ -31,13 +32,14 @@ class Reporter:
         self._lock = threading.Lock()
         self._watchers = []
 
-    def build(self):
-        """One report, as the protocol describes it."""
+    def build(self, gpu_s=None):
+        """One report, as the protocol describes it; with GPU figures if the seconds until the next one are given."""
         with self._lock:
             self._scanner.refresh()
             names = self._folder.processes()
             self._drop(names)
             described = {name: self._process(name) for name in names if name not in self._ended}
+            described = {name: value for name, value in described.items() if value is not None}
             return {
                 "schema": SCHEMA,
                 "at": time.time(),
@@ -45,7 +47,8 @@ class Reporter:
                 "uptime_s": procfs.uptime(),
                 "hostname": os.uname().nodename,
                 "host": _host(),
-                "processes": {name: value for name, value in described.items() if value is not None},
+                "gpu": self._gpus.newest(described, gpu_s) if self._gpus and gpu_s else None,
+                "processes": described,
                 "strays": self._strays(names),
                 "ended": sorted(self._ended),
             }
@@ -222,7 +225,7 @@ def _host():
 
 def report(session, call):
     """The verb: one report."""
-    return session.reporter.build()
+    return session.reporter.build(1.0 if call.args.get("gpu") else None)
 
 
 def watch(session, call):
@@ -236,7 +239,7 @@ def watch(session, call):
         while not call.cancelled.is_set():
             changed.clear()
             before = reporter.states()
-            call.event(reporter.build())
+            call.event(reporter.build(interval if call.args.get("gpu") else None))
             _wait(call, reporter, changed, before, time.monotonic() + interval)
     return {"ended": "cancelled"}
 

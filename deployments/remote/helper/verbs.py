@@ -17,6 +17,8 @@ class Session:
         self.folder = folder
         self.bundle = bundle
         self.nursery = None
+        self.wants = ["pynvml"] if _module("driver").present() else []
+        self.provided = {}
         self._reporter = None
         self._lock = threading.Lock()
 
@@ -29,7 +31,8 @@ class Session:
     def reporter(self):
         with self._lock:
             if self._reporter is None:
-                self._reporter = _module("reports").Reporter(self.folder)
+                gpus = _module("gpu").Sampler(self.provided) if self.wants else None
+                self._reporter = _module("reports").Reporter(self.folder, gpus)
             return self._reporter
 
 
@@ -39,6 +42,7 @@ def hello(args, bundle):
         message = "The panel speaks schema %r and this helper schema %d." % (args.get("schema"), SCHEMA)
         raise HelperError("SCHEMA_MISMATCH", message)
     folder = paths.StateFolder.open(args.get("installation"))
+    session = Session(folder, bundle)
     facts = {
         "schema": SCHEMA,
         "python": sys.version.split()[0],
@@ -51,13 +55,22 @@ def hello(args, bundle):
         "machine_id": paths.machine_id(),
         "state_dir": folder.base,
         "noise_note": None,
+        "wants": session.wants,
     }
-    return Session(folder, bundle), facts
+    return session, facts
+
+
+def provide(session, args):
+    """Keeps the sources of modules that hello said are wanted, for when they are needed: {"kept": names}."""
+    modules = args.get("modules") or {}
+    session.provided.update((name, modules[name]) for name in session.wants if isinstance(modules.get(name), str))
+    return {"kept": sorted(session.provided)}
 
 
 # Each is a function of the same name in one of these modules, which are imported when they are needed.
 VERBS = {
     "collect": "collect",
+    "converse": "converse",
     "forget": "stop",
     "logs": "logs",
     "probe": "facts",

@@ -1,0 +1,75 @@
+"""Which GPUs a machine has, so that one that vanishes is missed and the others keep their places."""
+
+_IDENTITY = ("uuid", "index", "name", "bus_id", "parent", "mig", "unified", "memory_total")
+_FIGURES = (
+    "memory_used", "memory_reserved", "utilization", "memory_utilization", "power_w", "power_limit_w", "temperature_c",
+    "memory_temperature_c", "sm_clock_mhz", "sm_clock_max_mhz", "memory_clock_mhz", "throttle", "processes", "lost",
+)  # fmt: skip
+_NOTHING = dict(dict.fromkeys(_IDENTITY + _FIGURES), mig=False, unified=False)
+_GONE = "The driver does not list it any more."
+
+
+def device(**known):
+    """A GPU or MIG instance with what is known of it; all else is None."""
+    return dict(_NOTHING, **known)
+
+
+def blank(whole, lost=None):
+    """Only which GPU it is."""
+    return dict(_NOTHING, lost=lost, **{name: whole[name] for name in _IDENTITY})
+
+
+def bus_id(text):
+    """A PCI address as nvidia-smi writes it today: 00000000:BA:00.0."""
+    domain, colon, rest = (text or "").strip().upper().partition(":")
+    return domain.rjust(8, "0") + colon + rest if colon else None
+
+
+class Inventory:
+    """Remembers every GPU that was seen since it was made."""
+
+    def __init__(self):
+        self._known = {}
+        self._last = []
+
+    def blank(self):
+        """All of the last reading, without figures."""
+        return [blank(each) for each in self._last]
+
+    def complete(self, found):
+        """What was read, in PCI bus order with places, and the GPUs that are missing.
+
+        Args:
+            found: (GPU, its MIG instances) pairs; a GPU that does not even tell its UUID has None for it and is lost.
+        """
+        named, strange = {}, []
+        for gpu, instances in found:
+            self._recognise(gpu)
+            if gpu["uuid"] is None:
+                strange.append(gpu)
+            else:
+                named[gpu["uuid"]] = (gpu, instances)
+        for uuid, gpu in self._known.items():
+            named.setdefault(uuid, (blank(gpu, _GONE), []))
+        ordered = sorted(named.values(), key=lambda pair: pair[0]["bus_id"] or "")
+        self._last = _placed(ordered + [(_unnamed(gpu, number), []) for number, gpu in enumerate(strange)])
+        self._known = {gpu["uuid"]: gpu for gpu, _ in ordered}
+        return self._last
+
+    def _recognise(self, gpu):
+        """A lost GPU is known by its place on the bus."""
+        for known in self._known.values():
+            if gpu["lost"] and gpu["bus_id"] is not None and known["bus_id"] == gpu["bus_id"]:
+                gpu.update((name, known[name]) for name in _IDENTITY)
+
+
+def _unnamed(gpu, number):
+    return dict(gpu, uuid="lost-%s" % (gpu["bus_id"] or number))
+
+
+def _placed(pairs):
+    placed = []
+    for index, (gpu, instances) in enumerate(pairs):
+        placed.append(dict(gpu, index=index))
+        placed += [dict(each, index=index, parent=gpu["uuid"], bus_id=gpu["bus_id"]) for each in instances]
+    return placed
