@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import secrets
+from argparse import ArgumentParser
 from typing import Any, cast
 
 import psycopg
@@ -23,13 +24,18 @@ ADMIN = "admin"
 class Command(BaseCommand):
     help = "Brings database, static files, first admin and local node up to date; safe to run again."
 
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        words = "for panels whose parts do not share one machine, as in containers: none of them is a node"
+        parser.add_argument("--no-local-node", action="store_true", help=words)
+
     def handle(self, *args: Any, **options: Any) -> None:
         self._ask_database()
         self._ask_broker()
         call_command("migrate", interactive=False, verbosity=0, skip_checks=True)
         collect_if_changed()
         self._first_admin()
-        ensure_local_node()
+        if not options["no_local_node"]:
+            ensure_local_node()
         cast("DatabaseWrapper", connection).close_pool()
 
     def _ask_database(self) -> None:
