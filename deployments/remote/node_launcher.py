@@ -28,8 +28,9 @@ PROVE_S = 20.0
 # A report that is this many intervals late, and at least this many seconds, means that the stream is dead.
 LATE_INTERVALS = 5
 LATE_AT_LEAST_S = 15.0
-# Events of an engine's answer that may wait for a slow reader before its node has to wait too.
+# Events of an engine's answer that may wait for a slow reader before its node has to wait too, and bytes of one.
 CONVERSE_DEPTH = 64
+CONVERSE_BYTES = 2 * 1024 * 1024
 
 _openers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Opener] = weakref.WeakKeyDictionary()
 
@@ -82,7 +83,7 @@ class NodeLauncher:
         Raises:
             RemoteError: As `watch`; HelperFailed as the protocol says.
         """
-        channel = await _opener().open(target)
+        channel = await _opener().open(target, CONVERSE_BYTES)
         try:
             args = {"process": process, "path": path, "body": dict(body)}
             async with aclosing(channel.stream("converse", args, depth=CONVERSE_DEPTH, lossless=True)) as events:

@@ -12,6 +12,7 @@ from typing import Any
 from .launcher import HelperFailed
 
 _LOOK_S = 0.01
+_DONE = "data: [DONE]"
 
 
 @dataclass(slots=True)
@@ -56,8 +57,8 @@ class StubChat:
                 raise HelperFailed(f"The engine answered {status}.", code="ENGINE_ANSWERED", detail=detail)
             yield {"status": 200}
             async for lines in self._lines(path, body):
+                whole = lines[-1] == _DONE
                 yield {"lines": lines}
-            whole = True
         finally:
             self.open -= 1
             self.aborted += not whole
@@ -78,7 +79,7 @@ class StubChat:
         yield [_line(_choice(chat, {}, reason))]
         count = len(pieces)
         usage = {"prompt_tokens": 7, "completion_tokens": count, "total_tokens": 7 + count}
-        yield [_line({"choices": [], "usage": usage}), "data: [DONE]"]
+        yield [_line({"choices": [], "usage": usage}), _DONE]
 
     async def _wait(self) -> None:
         """The gate is opened by another thread."""

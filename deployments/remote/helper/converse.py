@@ -15,7 +15,7 @@ PATHS = ("/v1/chat/completions", "/v1/completions")
 # The panel gives up earlier; this is for the case that nobody is there any more.
 _SILENCE_S = 75.0
 _ANSWER_CAP = 16 << 20
-_LINE_CAP = 1 << 20
+_LINE_CAP = 256 << 10
 _ERROR_CAP = 64 << 10
 _PIECE = 64 << 10
 
