@@ -40,7 +40,9 @@ class EngineFigures(msgspec.Struct, frozen=True, kw_only=True):
         kv_usage: 0 to 1, of the fullest core of the engine.
         prompt_rate, generation_rate: Tokens per second.
         requests_rate: Finished requests per second.
-        window_s: What the rates and quantiles look back over.
+        preemptions: Within the window.
+        prefix_hit_rate: 0 to 1, of the tokens looked up within the window.
+        window_s: What the rates and quantiles look back over; shorter than WINDOW_S at first.
     """
 
     at: float | None = None
