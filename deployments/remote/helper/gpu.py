@@ -8,7 +8,6 @@ import threading
 import time
 
 from . import inventory
-from .errors import HelperError
 from .later import Later
 from .owners import Owners
 
@@ -76,7 +75,7 @@ class Sampler:
 
 def blocked(sample, message):
     """A sample without figures: only which GPUs there are stays true while nothing can be read."""
-    devices = [inventory.blank(device) for device in sample["devices"]]
+    devices = [inventory.blank(device, device["lost"]) for device in sample["devices"]]
     return dict(sample, problem="DRIVER_BLOCKED", message=message, devices=devices)
 
 
@@ -112,8 +111,7 @@ class Reading:
         try:
             return self._from_nvml() or self._from_smi()
         except Exception:
-            words = "Reading the GPUs failed: " + traceback.format_exc(limit=-3)[-1000:]
-            return self._failed("nvml", "NVML_FAILED", words)
+            return self._failed("nvml", "NVML_FAILED", "Reading the GPUs failed: " + traceback.format_exc()[-1000:])
 
     def _from_nvml(self):
         stuck = self._smi is not None and self._smi.stuck()
@@ -140,12 +138,12 @@ class Reading:
             self._smi = smi.Smi()
         self.not_before = time.monotonic() + smi.PACE_S
         try:
-            found, message = self._smi.read()
+            return self._complete("nvidia-smi", self._smi.read(), self._words)
         except smi.SmiMissing:
             return self._failed("nvml", "NVML_FAILED", self._words)
-        except HelperError as error:
-            return self._failed("nvidia-smi", error.code, "%s %s" % (error.message, self._words))
-        return self._complete("nvidia-smi", found, message or self._words)
+        except smi.SmiFailed as error:
+            words = str(error) if error.code == "GPU_LOST" else " ".join(filter(None, (str(error), self._words)))
+            return self._failed("nvidia-smi", error.code, words, error.lost)
 
     def _complete(self, source, found, message=None):
         devices = self._inventory.complete(found)
@@ -155,8 +153,8 @@ class Reading:
             return _sample(source, "GPU_LOST", devices, " ".join(map(_lost_words, lost)))
         return _sample(source, None, devices, message)
 
-    def _failed(self, source, problem, message):
-        return _sample(source, problem, self._inventory.blank(), message)
+    def _failed(self, source, problem, message, lost=None):
+        return _sample(source, problem, self._inventory.blank(lost or {}), message)
 
 
 def _lost_words(device):

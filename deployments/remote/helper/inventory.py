@@ -32,9 +32,16 @@ class Inventory:
         self._known = {}
         self._last = []
 
-    def blank(self):
-        """All of the last reading, without figures."""
-        return [blank(each) for each in self._last]
+    def blank(self, lost):
+        """All of the last reading, without figures.
+
+        Args:
+            lost: {bus id: why} of those that are known to be lost.
+        """
+        self._last = [blank(each, lost.get(each["bus_id"])) for each in self._last]
+        have = {each["bus_id"] for each in self._last}
+        new = [(_unnamed(device(bus_id=bus, lost=why)), []) for bus, why in lost.items() if bus not in have]
+        return self._last + _placed(new, len(have))
 
     def complete(self, found):
         """What was read, in PCI bus order with places, and the GPUs that are missing.
@@ -42,13 +49,9 @@ class Inventory:
         Args:
             found: (GPU, its MIG instances) pairs; a GPU that does not even tell its UUID has None for it and is lost.
         """
-        named, strange = {}, []
-        for gpu, instances in found:
-            self._recognise(gpu)
-            if gpu["uuid"] is None:
-                strange.append(gpu)
-            else:
-                named[gpu["uuid"]] = (gpu, instances)
+        found = [(self._recognised(gpu) if gpu["lost"] else gpu, instances) for gpu, instances in found]
+        named = {gpu["uuid"]: (gpu, instances) for gpu, instances in found if gpu["uuid"] is not None}
+        strange = [gpu for gpu, _ in found if gpu["uuid"] is None]
         for uuid, gpu in self._known.items():
             named.setdefault(uuid, (blank(gpu, _GONE), []))
         ordered = sorted(named.values(), key=lambda pair: pair[0]["bus_id"] or "")
@@ -56,20 +59,21 @@ class Inventory:
         self._known = {gpu["uuid"]: gpu for gpu, _ in ordered}
         return self._last
 
-    def _recognise(self, gpu):
-        """A lost GPU is known by its place on the bus."""
+    def _recognised(self, gpu):
+        """A lost GPU as it was known before, by what it still tells or by its place on the bus."""
         for known in self._known.values():
-            if gpu["lost"] and gpu["bus_id"] is not None and known["bus_id"] == gpu["bus_id"]:
-                gpu.update((name, known[name]) for name in _IDENTITY)
+            if gpu["uuid"] == known["uuid"] or (gpu["bus_id"] is not None and gpu["bus_id"] == known["bus_id"]):
+                return blank(known, gpu["lost"])
+        return blank(gpu, gpu["lost"])
 
 
-def _unnamed(gpu, number):
+def _unnamed(gpu, number=0):
     return dict(gpu, uuid="lost-%s" % (gpu["bus_id"] or number))
 
 
-def _placed(pairs):
+def _placed(pairs, first=0):
     placed = []
-    for index, (gpu, instances) in enumerate(pairs):
+    for index, (gpu, instances) in enumerate(pairs, first):
         placed.append(dict(gpu, index=index))
         placed += [dict(each, index=index, parent=gpu["uuid"], bus_id=gpu["bus_id"]) for each in instances]
     return placed
