@@ -11,7 +11,7 @@ from typing import Any
 
 from deployments.domain.errors import InvalidInput
 
-from . import wire
+from . import provisions, wire
 from .connections import Connections, Opener
 from .frames import MAX_REPORT_BYTES
 from .launcher import LogChunk, NodeTarget, ScanResult, Started, StartRequest, StopProof, StopRequest
@@ -69,6 +69,8 @@ class NodeLauncher:
         args = {"interval_s": interval_s, "metrics": list(metrics), "gpu": gpu, "host": host}
         channel = await _opener().open(target, MAX_REPORT_BYTES)
         try:
+            if gpu:
+                await provisions.provide(channel)
             silence_s = max(LATE_AT_LEAST_S, LATE_INTERVALS * interval_s)
             async for report in channel.stream("watch", args, silence_s=silence_s):
                 yield wire.check_report(target.name, report)
