@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.abc import InspectLoader
 from importlib.util import find_spec
 from typing import Any
 
@@ -36,6 +37,4 @@ def provisions(hello: dict[str, Any]) -> dict[str, str]:
 def _source(name: str) -> str | None:
     # The names have no dots, so looking for them runs none of their code.
     spec = find_spec(name)
-    loader = None if spec is None else spec.loader
-    source: str | None = loader.get_source(name) if hasattr(loader, "get_source") else None
-    return source
+    return spec.loader.get_source(name) if spec and isinstance(spec.loader, InspectLoader) else None
