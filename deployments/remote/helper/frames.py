@@ -16,7 +16,7 @@ class ProtocolError(Exception):
     """The other side sent something that is no frame; the connection is of no use any more."""
 
 
-def encode(nonce, message):
+def encode(nonce, message, cap=CAP):
     """One frame as bytes.
 
     Raises:
@@ -24,9 +24,9 @@ def encode(nonce, message):
     """
     # Lone surrogates come from file names that are not UTF-8; a "?" is better than a frame nobody can decode.
     payload = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    if len(payload) > CAP:
+    if len(payload) > cap:
         raise HelperError(
-            "TOO_LARGE", "The answer has %d bytes, more than a frame may hold (%d)." % (len(payload), CAP)
+            "TOO_LARGE", "The answer has %d bytes, more than a frame may hold (%d)." % (len(payload), cap)
         )
     return b"PHF1 %s %08x\n" % (nonce.encode("ascii"), len(payload)) + payload + b"\n"
 
@@ -109,8 +109,8 @@ class Writer:
         self._blocked_since = None
         threading.Thread(target=self._guard, name="guard", daemon=True).start()
 
-    def send(self, message):
-        data = memoryview(encode(self._nonce, message))
+    def send(self, message, cap=CAP):
+        data = memoryview(encode(self._nonce, message, cap))
         with self._lock:
             self._blocked_since = time.monotonic()
             try:

@@ -6,7 +6,7 @@ import threading
 
 from . import verbs
 from .errors import HelperError, translated
-from .frames import ProtocolError, Reader, Writer
+from .frames import CAP, ProtocolError, Reader, Writer
 from .later import Later
 
 traceback = Later("traceback")
@@ -22,8 +22,8 @@ class Call:
         self.cancelled = threading.Event()
         self._writer = writer
 
-    def event(self, payload):
-        self._writer.send({"id": self.number, "event": payload})
+    def event(self, payload, cap=CAP):
+        self._writer.send({"id": self.number, "event": payload}, cap)
 
     def reply(self, result):
         self._writer.send({"id": self.number, "ok": True, "result": result})

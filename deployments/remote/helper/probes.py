@@ -14,8 +14,12 @@ _INTERVAL_S = 1.0
 _BODY = 1 << 20
 
 
-def _ask(base_url, method, path, timeout_s, token=None, body=None):
-    """(status, parsed JSON or None). Raises OSError or http.client.HTTPException."""
+def fetch(base_url, method, path, timeout_s, token=None, body=None, cap=_BODY):
+    """(status, the answer's first `cap` bytes). Raises OSError or http.client.HTTPException.
+
+    `timeout_s` is for each wait; an answer that drips may take twice as long as that, and no longer.
+    """
+    deadline = time.monotonic() + 2 * timeout_s
     url = urls.urlsplit(base_url)
     connection = http.HTTPConnection(url.hostname, url.port or 80, timeout=timeout_s)
     headers = {"Content-Type": "application/json"}
@@ -24,16 +28,37 @@ def _ask(base_url, method, path, timeout_s, token=None, body=None):
     try:
         connection.request(method, url.path.rstrip("/") + path, body and json.dumps(body), headers)
         answer = connection.getresponse()
-        data = answer.read(_BODY)
+        return answer.status, _read(answer, cap, deadline)
     finally:
         connection.close()
+
+
+def _read(answer, cap, deadline):
+    parts, room = [], cap
+    while room > 0:
+        part = answer.read1(min(room, 65536))
+        if not part:
+            break
+        if time.monotonic() > deadline:
+            raise socket.timeout("timed out")
+        parts.append(part)
+        room -= len(part)
+    if room > 0 and answer.length:
+        raise http.IncompleteRead(b"", answer.length)
+    return b"".join(parts)
+
+
+def _ask(base_url, method, path, timeout_s, token=None, body=None):
+    """(status, parsed JSON or None). Raises OSError or http.client.HTTPException."""
+    status, data = fetch(base_url, method, path, timeout_s, token, body)
     try:
-        return answer.status, json.loads(data.decode("utf-8"))
+        return status, json.loads(data.decode("utf-8"))
     except ValueError:
-        return answer.status, None
+        return status, None
 
 
-def _reason(error):
+def reason(error):
+    """Why a request failed, in a few words."""
     if isinstance(error, socket.timeout):
         return "timed out"
     if isinstance(error, ConnectionRefusedError):
@@ -45,9 +70,9 @@ class OpenAiProbe:
     """The state of one engine's answers: health each time, names and one token until they came back once."""
 
     def __init__(self, wanted, secrets):
-        self._url = wanted["base_url"]
+        self.url = wanted["base_url"]
         self._model = wanted.get("model")
-        self._token = secrets.get(wanted.get("api_key_env") or "")
+        self.token = secrets.get(wanted.get("api_key_env") or "")
         self.health = {"status": None, "error": None}
         self.models = None
         self.completion = None
@@ -75,33 +100,33 @@ class OpenAiProbe:
 
     def _ask_health(self):
         try:
-            self.health = {"status": _ask(self._url, "GET", "/health", _HEALTH_S)[0], "error": None}
+            self.health = {"status": _ask(self.url, "GET", "/health", _HEALTH_S)[0], "error": None}
         except (OSError, http.HTTPException) as error:
             # A busy engine answers late: slow is not down, so the last status stays.
             last = self.health["status"] if isinstance(error, socket.timeout) else None
-            self.health = {"status": last, "error": _reason(error)}
+            self.health = {"status": last, "error": reason(error)}
 
     def _serves_model(self):
         try:
-            status, answer = _ask(self._url, "GET", "/v1/models", _HEALTH_S, self._token)
+            status, answer = _ask(self.url, "GET", "/v1/models", _HEALTH_S, self.token)
             if status == 200:
                 self.models = [str(item["id"]) for item in answer["data"]]
             else:
                 self._fail(status, "/v1/models answered %d" % status)
         except (OSError, http.HTTPException, KeyError, TypeError) as error:
-            self._fail(None, _reason(error))
+            self._fail(None, reason(error))
         return self._model is None or self._model in (self.models or ())
 
     def _ask_completion(self):
         body = {"model": self._model, "prompt": "Hello", "max_tokens": 1, "temperature": 0}
         try:
-            status, answer = _ask(self._url, "POST", "/v1/completions", _COMPLETION_S, self._token, body)
+            status, answer = _ask(self.url, "POST", "/v1/completions", _COMPLETION_S, self.token, body)
             if status == 200 and isinstance(answer, dict) and answer.get("choices"):
                 self.completion = {"ok": True, "status": status, "error": None, "at": time.time()}
             else:
                 self._fail(status, json.dumps(answer)[:500])
         except (OSError, http.HTTPException) as error:
-            self._fail(None, _reason(error))
+            self._fail(None, reason(error))
 
     def _fail(self, status, error):
         self.completion = {"ok": False, "status": status, "error": error, "at": time.time()}

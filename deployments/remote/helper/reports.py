@@ -5,9 +5,10 @@ import os
 import threading
 import time
 
-from . import SCHEMA, logs, procfs
+from . import SCHEMA, logs, metrics, procfs
+from .errors import HelperError
+from .host import Machine, Stream
 from .members import Scanner
-from .paths import read_text
 from .probes import OpenAiProbe, Prober
 from .record import LOG_TAIL, Record
 
@@ -15,30 +16,44 @@ _SETTLED_S = 60.0
 _LOOK_S = 0.1
 _SHORTEST_S = 0.2
 _STEP_NS = 100 * 1000 * 1000
+# The panel takes no larger report; one that would be is sent without figures and with this much of each log.
+_CAP, _SHORT_TAIL = 4 * 1024 * 1024, 1024
 _ENDS = ("exit.json", "stopped.json", "stop-proof.json")
+
+
+class Wanted:
+    """Which figures the reports of one request carry, beside the processes, and the memory that their rates need."""
+
+    def __init__(self, args, machine):
+        self.interval_s = max(_SHORTEST_S, float(args.get("interval_s") or 1.0))
+        self.metrics = frozenset(str(name) for name in args.get("metrics") or ())
+        self.gpu = bool(args.get("gpu"))
+        self.host = Stream(machine) if args.get("host", True) else None
 
 
 class Reporter:
     """Builds reports for one installation; keeps the process table and the probes between them."""
 
     def __init__(self, folder, gpus=None):
+        self.machine = Machine()
         self._folder = folder
         self._gpus = gpus
         self._scanner = Scanner()
         self._records = {}
         self._probers = {}
+        self._scrapers = {}
         self._ended = set()
         self._states = {}
         self._lock = threading.Lock()
         self._watchers = []
 
-    def build(self, gpu_s=None):
-        """One report, as the protocol describes it; with GPU figures if the seconds until the next one are given."""
+    def build(self, wanted):
+        """One report, as the protocol describes it, with the figures that are `Wanted`."""
         with self._lock:
             self._scanner.refresh()
             names = self._folder.processes()
             self._drop(names)
-            described = {name: self._process(name) for name in names if name not in self._ended}
+            described = {name: self._process(name, wanted) for name in names if name not in self._ended}
             described = {name: value for name, value in described.items() if value is not None}
             return {
                 "schema": SCHEMA,
@@ -46,12 +61,20 @@ class Reporter:
                 "boot_id": procfs.boot_id(),
                 "uptime_s": procfs.uptime(),
                 "hostname": os.uname().nodename,
-                "host": _host(),
-                "gpu": self._gpus.newest(described, gpu_s) if self._gpus and gpu_s else None,
+                **self._figures(described, wanted),
                 "processes": described,
                 "strays": self._strays(names),
                 "ended": sorted(self._ended),
             }
+
+    def _figures(self, described, wanted):
+        """What is wanted of this machine's hardware; no key for what is not."""
+        found = {}
+        if wanted.host is not None:
+            found["host"] = wanted.host.sample()
+        if wanted.gpu:
+            found["gpu"] = self._gpus.newest(described, wanted.interval_s) if self._gpus else None
+        return found
 
     @contextlib.contextmanager
     def changes(self):
@@ -105,7 +128,7 @@ class Reporter:
             self._end_probe(gone)
         self._ended &= set(names)
 
-    def _process(self, name):
+    def _process(self, name, wanted):
         record = self._record(name)
         main, stopped, proof = record.main(), record.stopped(), record.proof()
         if main is None and stopped is None:
@@ -120,7 +143,10 @@ class Reporter:
         alive = exit_ is None and (record.main_runs() or (supervised and main is not None))
         if not alive and not members:
             self._retire(name, proof if main else stopped)
-        return self._described(record, main, stopped, members, supervised, exit_, alive)
+        found = self._described(record, main, stopped, members, supervised, exit_, alive)
+        if wanted.metrics:
+            found["metrics"] = self._metrics(name, wanted)
+        return found
 
     def _described(self, record, main, stopped, members, supervised, exit_, alive):
         request = record.request()
@@ -169,9 +195,25 @@ class Reporter:
         return prober.probe
 
     def _end_probe(self, name):
-        prober = self._probers.pop(name, None)
-        if prober:
-            prober.end()
+        for threads in (self._probers, self._scrapers):
+            thread = threads.pop(name, None)
+            if thread:
+                thread.end()
+
+    def _metrics(self, name, wanted):
+        """What an engine that serves said of itself; None for everything else."""
+        prober = self._probers.get(name)
+        if prober is None or prober.probe.passed_at is None:
+            return None
+        scraper = self._scrapers.get(name)
+        if scraper is None or not scraper.is_alive():
+            probe = prober.probe
+            scraper = metrics.Scraper(probe.url, probe.token, wanted.metrics, wanted.interval_s)
+            self._scrapers[name] = scraper
+            # A machine that is out of threads has no figures, but still has a report.
+            with contextlib.suppress(RuntimeError):
+                scraper.start()
+        return scraper.take(wanted.metrics)
 
     def _strays(self, names):
         """Processes with this installation's marker whose folder is gone."""
@@ -211,21 +253,10 @@ def _is_news(record, main, alive, probe):
         return False
 
 
-def _host():
-    memory = {}
-    for line in (read_text("/proc/meminfo") or "").splitlines():
-        name, _, rest = line.partition(":")
-        memory[name] = int(rest.split()[0]) * 1024
-    return {
-        "load": list(os.getloadavg()),
-        "memory_available": memory.get("MemAvailable"),
-        "swap_free": memory.get("SwapFree"),
-    }
-
-
 def report(session, call):
     """The verb: one report."""
-    return session.reporter.build(1.0 if call.args.get("gpu") else None)
+    reporter = session.reporter
+    return reporter.build(Wanted(call.args, reporter.machine))
 
 
 def watch(session, call):
@@ -233,15 +264,31 @@ def watch(session, call):
 
     A beginning waits for the next interval: who asked for it knows it from the answer.
     """
-    interval = max(_SHORTEST_S, float(call.args.get("interval_s") or 1.0))
     reporter = session.reporter
+    wanted = Wanted(call.args, reporter.machine)
     with reporter.changes() as changed:
         while not call.cancelled.is_set():
             changed.clear()
             before = reporter.states()
-            call.event(reporter.build(interval if call.args.get("gpu") else None))
-            _wait(call, reporter, changed, before, time.monotonic() + interval)
+            _send(call, reporter.build(wanted))
+            _wait(call, reporter, changed, before, time.monotonic() + wanted.interval_s)
     return {"ended": "cancelled"}
+
+
+def _send(call, whole):
+    try:
+        call.event(whole, _CAP)
+    except HelperError:
+        call.event(_without_figures(whole), _CAP)
+
+
+def _without_figures(whole):
+    """What jobs and the reconciler need of a report that is too large."""
+    processes = {name: dict(entry) for name, entry in whole["processes"].items()}
+    for entry in processes.values():
+        entry["log_tail"] = entry["log_tail"] and entry["log_tail"][-_SHORT_TAIL:]
+        entry.pop("metrics", None)
+    return {name: value for name, value in dict(whole, processes=processes).items() if name not in ("gpu", "host")}
 
 
 def _wait(call, reporter, changed, before, deadline):
