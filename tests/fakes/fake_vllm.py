@@ -4,12 +4,14 @@
     fake_vllm.py serve MODEL [--served-model-name N] [--host H] [--port P] [--headless] [--tensor-parallel-size T] ...
 
 Faults come from FAKE_VLLM_MODE, a comma-separated list of: slow_start=SECONDS, swallow_term, exit_early=CODE, hang,
-wipe_environ, health_lies, detach_worker. `exit_early` prints FAKE_VLLM_ERROR when that is set.
+wipe_environ, health_lies, detach_worker, slow_metrics=SECONDS. `exit_early` prints FAKE_VLLM_ERROR when that is set.
 """
 
 import argparse
+import bisect
 import ctypes
 import http.server
+import itertools
 import json
 import os
 import signal
@@ -149,32 +151,69 @@ class Engine:
                 pass
 
 
-class Counters:
-    requests = 0
-    generated = 0
-    lock = threading.Lock()
+class Meters:
+    """What the engine counts, under the names of vLLM; requests move it by `began`, `said` and `ended`."""
 
+    BOUNDS = {
+        "time_to_first_token_seconds": (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0),
+        "inter_token_latency_seconds": (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5),
+        "e2e_request_latency_seconds": (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0),
+    }
 
-def metrics(name):
-    labels = f'{{engine="0",model_name="{name}"}}'
-    rows = [
-        ("num_requests_running", "gauge", 0),
-        ("num_requests_waiting", "gauge", 0),
-        ("kv_cache_usage_perc", "gauge", 0.0),
-        ("prompt_tokens_total", "counter", 5 * Counters.requests),
-        ("generation_tokens_total", "counter", Counters.generated),
-    ]
-    lines = []
-    for metric, kind, value in rows:
-        lines += [
-            f"# HELP vllm:{metric} .",
-            f"# TYPE vllm:{metric} {kind}",
-            f"vllm:{metric}{labels} {value}",
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.running = self.prompt = self.generated = 0
+        self.ended_by = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
+        # Each has one count more than it has bounds, and the sum of what was seen.
+        self.seen = {name: [[0] * (len(bounds) + 1), 0.0] for name, bounds in self.BOUNDS.items()}
+
+    def began(self, prompt_tokens):
+        with self.lock:
+            self.running += 1
+            self.prompt += prompt_tokens
+
+    def said(self, seconds, first):
+        """One token, `seconds` after the one before; the first after the request came."""
+        with self.lock:
+            self.generated += 1
+            self._see("time_to_first_token_seconds" if first else "inter_token_latency_seconds", seconds)
+
+    def ended(self, reason, seconds):
+        with self.lock:
+            self.running -= 1
+            self.ended_by[reason] += 1
+            self._see("e2e_request_latency_seconds", seconds)
+
+    def _see(self, name, seconds):
+        self.seen[name][0][bisect.bisect_left(self.BOUNDS[name], seconds)] += 1
+        self.seen[name][1] += seconds
+
+    def text(self, model):
+        """The answer of /metrics."""
+        labels = f'engine="0",model_name="{model}"'
+        rows = [
+            ("num_requests_running", "gauge", self.running),
+            ("num_requests_waiting", "gauge", 0),
+            ("kv_cache_usage_perc", "gauge", min(1.0, self.running / 64)),
+            ("num_preemptions_total", "counter", 0),
+            ("prefix_cache_queries_total", "counter", self.prompt),
+            ("prefix_cache_hits_total", "counter", self.prompt // 2),
+            ("prompt_tokens_total", "counter", self.prompt),
+            ("generation_tokens_total", "counter", self.generated),
         ]
-    lines += ["# TYPE vllm:request_success_total counter"]
-    reason = labels[:-1] + ',finished_reason="length"}'
-    lines += [f"vllm:request_success_total{reason} {Counters.requests}", ""]
-    return "\n".join(lines)
+        ends = [(f',finished_reason="{reason}"', count) for reason, count in self.ended_by.items()]
+        lines = [f"# TYPE vllm:{name} {kind}\nvllm:{name}{{{labels}}} {float(value)}" for name, kind, value in rows]
+        lines += ["# TYPE vllm:request_success_total counter"]
+        lines += [f"vllm:request_success_total{{{labels}{reason}}} {count}.0" for reason, count in ends]
+        for name, (counts, total) in self.seen.items():
+            steps = zip((*self.BOUNDS[name], "+Inf"), itertools.accumulate(counts), strict=True)
+            lines += [f"# TYPE vllm:{name} histogram"]
+            lines += [f'vllm:{name}_bucket{{{labels},le="{bound}"}} {count}.0' for bound, count in steps]
+            lines += [f"vllm:{name}_count{{{labels}}} {sum(counts)}.0", f"vllm:{name}_sum{{{labels}}} {total}"]
+        return "\n".join([*lines, ""])
+
+
+METERS = Meters()
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
@@ -195,7 +234,8 @@ class Answers(http.server.BaseHTTPRequestHandler):
         elif self.path == "/version":
             self._say(200, {"version": VERSION})
         elif self.path == "/metrics":
-            self._say(200, metrics(self.name))
+            time.sleep(float(self.faults.get("slow_metrics") or 0))
+            self._say(200, METERS.text(self.name))
         elif self.path == "/v1/models" and self._allowed():
             self._say(200, {"object": "list", "data": [{"id": self.name, "object": "model", "owned_by": "vllm"}]})
         elif not self.path.startswith("/v1/models"):
@@ -217,9 +257,10 @@ class Answers(http.server.BaseHTTPRequestHandler):
             self._say(404, {"error": {"message": message, "type": "NotFoundError", "code": 404}})
             return
         count = int(wish.get("max_tokens") or 16)
-        with Counters.lock:
-            Counters.requests += 1
-            Counters.generated += count
+        METERS.began(5)
+        for place in range(count):
+            METERS.said(0.03 if place == 0 else 0.012, first=place == 0)
+        METERS.ended("length", 0.03 + 0.012 * (count - 1))
         usage = {"prompt_tokens": 5, "completion_tokens": count, "total_tokens": 5 + count}
         if self.path.endswith("/chat/completions"):
             choice = {
