@@ -1,19 +1,18 @@
-"""What is known of nodes now, from the cache that the observers fill."""
+"""Figures for a page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-from django.core.cache import cache
+from redis import RedisError
 
-from monitoring.domain.figures import NodeFigures, decode
+from monitoring.domain.figures import NodeFigures
+from monitoring.sinks.latest import read
 
 
-def latest(node_ids: Iterable[int]) -> dict[int, NodeFigures]:
-    """Figures by node id; what is not there or cannot be read is left out."""
+def latest(nodes: Iterable[int]) -> dict[int, NodeFigures]:
+    """The newest figures by node; those of nodes never heard are missing, and all are while the cache is away."""
     try:
-        found = cache.get_many([f"figures:{node}" for node in node_ids])
-        return {int(key.partition(":")[2]): decode(data) for key, data in found.items()}
-    except (OSError, msgspec.MsgspecError):
+        return read(nodes)
+    except (RedisError, OSError):
         return {}
