@@ -14,17 +14,17 @@ from django.core.asgi import get_asgi_application
 
 http = get_asgi_application()
 
-from channels.auth import AuthMiddlewareStack  # noqa: E402 - needs the apps that the line above has loaded
-from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402 - needs the apps loaded by the line above
+from channels.sessions import CookieMiddleware  # noqa: E402
 
 from controlplane.checks import refuse_if_wrong  # noqa: E402
+from controlplane.origins import OwnPages  # noqa: E402
 from controlplane.urls import websocket_urlpatterns  # noqa: E402
 
 refuse_if_wrong()
 application = ProtocolTypeRouter(
     {
         "http": http,
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        "websocket": OwnPages(CookieMiddleware(URLRouter(websocket_urlpatterns))),
     }
 )

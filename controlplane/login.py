@@ -12,6 +12,8 @@ from django.core.cache import BaseCache, caches
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
+from deployments.transitions import ring_person
+
 FAILURES, WINDOW_S = 10, 300
 log = logging.getLogger(__name__)
 
@@ -47,7 +49,14 @@ class LoginView(views.LoginView):
 
 
 class LogoutView(views.LogoutView):
-    """POST only, as Django does it."""
+    """POST only, as Django does it. Pages that are still open elsewhere are closed to whoever sits there."""
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        user_id = request.user.pk
+        answer = super().post(request, *args, **kwargs)
+        if user_id is not None:
+            ring_person(user_id)
+        return answer
 
 
 def _counter(request: HttpRequest) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, include, path, re_path
+from channels.security.websocket import WebsocketDenier
+from django.urls import include, path, re_path
 
 from controlplane import views
 from controlplane.api import api, nowhere
 from controlplane.login import LoginView, LogoutView
+from monitoring.routing import websocket_urlpatterns as live_sockets
 
 urlpatterns = [
     path("healthz", views.healthz, name="healthz"),
@@ -18,4 +20,4 @@ urlpatterns = [
     re_path(r"^api/", nowhere),
     path("", include("deployments.urls")),
 ]
-websocket_urlpatterns: list[URLPattern] = []
+websocket_urlpatterns = [*live_sockets, re_path(r"", WebsocketDenier.as_asgi())]

@@ -3,12 +3,46 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import socket
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from controlplane.env import or_exit
+
+# A browser that takes nothing of what it is sent for so long is cut off (s).
+TAKES_NOTHING_S = 10.0
+
+
+class Websocket(WebSocketsSansIOProtocol):
+    """A socket that does not wait for a peer which does not read: neither to send, nor to say goodbye."""
+
+    _cut: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        # Whatever is left over counts as not taken, so that even a goodbye has an end.
+        transport.set_write_buffer_limits(high=0)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._cut = self.loop.call_later(TAKES_NOTHING_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._forget_cut()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._forget_cut()
+
+    def _forget_cut(self) -> None:
+        if self._cut is not None:
+            self._cut.cancel()
+            self._cut = None
 
 
 def main() -> None:
@@ -18,20 +52,30 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
     with or_exit():
         from controlplane import settings
-    config = uvicorn.Config(
-        "controlplane.asgi:application",
+    config = server_config(
         host=settings.BIND,
         port=settings.PORT,
+        proxy_headers=bool(settings.TRUSTED_PROXIES),
+        forwarded_allow_ips=settings.TRUSTED_PROXIES,
+    )
+    uvicorn.Server(config).run(sockets=None if handed is None else [socket.socket(fileno=handed)])
+
+
+def server_config(**more: Any) -> uvicorn.Config:
+    """How uvicorn serves the panel, wherever it listens."""
+    return uvicorn.Config(
+        "controlplane.asgi:application",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=bool(settings.TRUSTED_PROXIES),
-        forwarded_allow_ips=settings.TRUSTED_PROXIES,
-        ws_max_size=64 * 1024,
+        ws=Websocket,
+        ws_max_size=4 * 1024,
+        # Everybody is sent the same; packing it for each browser would cost more than it saves on a local network.
+        ws_per_message_deflate=False,
         timeout_graceful_shutdown=3,
+        **more,
     )
-    uvicorn.Server(config).run(sockets=None if handed is None else [socket.socket(fileno=handed)])
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from deployments.models import AcceleratorClaim, Deployment, Job, Node, PortClai
 log = logging.getLogger(__name__)
 
 EVENTS_GROUP = "events"
+PEOPLE_GROUP = "people.{}"
 SYSTEM = "pilothouse"
 
 
@@ -146,7 +147,7 @@ def record(
         evidence=evidence or {},
         **links,
     )
-    transaction.on_commit(lambda: publish(row.pk))
+    transaction.on_commit(lambda: publish(row))
     return row
 
 
@@ -154,18 +155,36 @@ def record_all(rows: Sequence[Transition]) -> None:
     """Write many Transition rows at once; listeners are told of all of them by one ring."""
     if rows:
         made = Transition.objects.bulk_create(rows)
-        transaction.on_commit(lambda: publish(made[-1].pk))
+        transaction.on_commit(lambda: tell(EVENTS_GROUP, _ring_of(made[-1].pk)))
 
 
-def publish(transition_id: int) -> None:
+def publish(row: Transition) -> None:
     """Ring the listeners' bell. They read the rows themselves, so a lost message only delays them."""
+    job = None if row.job_id is None else str(row.job_id)
+    tell(EVENTS_GROUP, _ring_of(row.pk, row.subject, row.deployment_id, row.node_id, job))
+
+
+def _ring_of(
+    row_id: int, subject: str = "", deployment: int | None = None, node: int | None = None, job: str | None = None
+) -> dict[str, Any]:
+    """What listeners are told of a transition. Without a subject it stands for many: look at everything."""
+    return {"type": "transition", "id": row_id, "subject": subject, "deployment": deployment, "node": node, "job": job}
+
+
+def ring_person(user_id: int) -> None:
+    """Have the open pages of a person checked, once what was written is committed."""
+    transaction.on_commit(lambda: tell(PEOPLE_GROUP.format(user_id), {"type": "person"}))
+
+
+def tell(group: str, message: dict[str, Any]) -> None:
+    """Send a message to whoever listens to a group now."""
     layer = get_channel_layer()
     if layer is None:
         return
     try:
-        async_to_sync(layer.group_send)(EVENTS_GROUP, {"type": "transition", "id": transition_id})
+        async_to_sync(layer.group_send)(group, message)
     except Exception as error:  # the broker's absence must not undo or delay what has happened
-        log.warning("event %s not announced: %s", transition_id, error)
+        log.warning("%s not announced to %s: %s", message["type"], group, error)
 
 
 def nudge(deployment: Deployment) -> None:

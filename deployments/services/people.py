@@ -12,7 +12,7 @@ from django.db import transaction
 from deployments.domain.errors import Conflict, NotFound
 from deployments.models import Member
 from deployments.services.access import Actor, Role, actor_of_user, parse_role, require
-from deployments.transitions import record
+from deployments.transitions import record, ring_person
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ def change_user(actor: Actor, user_id: int, *, role: str | None = None, active: 
             )
         said = ", ".join([*([f"role {role}"] if role else []), *([] if active is None else [f"active {active}"])])
         record("user", user.pk, "", "CHANGED", "APPLIED", said, actor=actor.name, name=user.get_username())
+        ring_person(user.pk)
 
 
 def _somebody_administers() -> bool:

@@ -28,7 +28,20 @@
     showTheme();
   });
 
-  // Times: the server wrote them once, they age here.
+  // The server's clock: ages are right on machines whose own clock is not.
+  let ahead = 0;
+  const now = () => Date.now() + ahead;
+  const setClock = (epoch, here = Date.now()) => { ahead = epoch * 1000 - here; };
+  const [arrival] = performance.getEntriesByType("navigation");
+  // A page from the browser's own store brings an old time with it.
+  if (body.dataset.now && arrival?.responseStart && arrival.type !== "back_forward") {
+    setClock(Number(body.dataset.now), performance.timeOrigin + arrival.responseStart);
+  }
+
+  // Times: the server wrote them once, they age here. So do figures, which are marked when they are not current.
+  const staleAfter = 5;
+  const linkState = one("#link-state");
+  const linkAge = linkState && one(".age", linkState);
   const [second, minute, hour, day] = (body.dataset.units || "s min h d").split(" ");
   const span = (seconds) => {
     for (const [unit, length] of [[day, 86400], [hour, 3600], [minute, 60]]) {
@@ -36,12 +49,19 @@
     }
     return `${Math.round(seconds)} ${second}`;
   };
+  const write = (element, words) => { if (element.textContent !== words) element.textContent = words; };
   const age = () => {
     for (const time of all("time[data-relative]")) {
-      const seconds = (Date.parse(time.dateTime) - Date.now()) / 1000;
-      const words = (seconds > 0 ? body.dataset.in : body.dataset.ago).replace("{}", span(Math.abs(seconds)));
-      if (time.textContent !== words) time.textContent = words;
+      const seconds = (Date.parse(time.dateTime) - now()) / 1000;
+      write(time, (seconds > 0.5 ? body.dataset.in : body.dataset.ago).replace("{}", span(Math.abs(seconds))));
     }
+    let newest = 0;
+    for (const item of all("[data-seen]")) {
+      const seen = Number(item.dataset.seen);
+      newest = Math.max(newest, seen);
+      item.classList.toggle("stale", now() / 1000 - seen > staleAfter);
+    }
+    if (linkAge) write(linkAge, newest ? span(Math.max(0, now() / 1000 - newest)) : "");
   };
 
   // Buttons that need scripts are hidden until here.
@@ -91,27 +111,38 @@
     }
   });
 
-  // Live parts: sent again only when they say something new; slower while nobody looks.
-  const hiddenEvery = 15;
-  const missed = new WeakMap();
-  const linkState = one("#link-state");
+  // Live parts: fetched again when the socket says that something happened, and from time to time in any case:
+  // quickly without a socket, seldom with one, hardly ever while nobody looks.
+  const hiddenPace = 30;
+  const refreshGap = 700;
+  const silence = 25000; // the server says something every ten seconds
+  const asked = new WeakMap();
   const lost = one("#lost");
   const live = (element) => element?.closest?.("[data-live]");
-  const connected = (yes) => {
-    if (!linkState || !one("[data-live], .more-lines")) return;
-    linkState.classList.toggle("out", !yes);
-    linkState.textContent = yes ? linkState.dataset.liveWords : linkState.dataset.lostWords;
-    if (lost) lost.hidden = yes;
+  let socket = null;
+  let answering = true;
+  const showLink = () => {
+    if (!linkState || !one("[data-live], .more-lines, [ws-connect]")) return;
+    const state = !answering ? "lost" : socket ? "live" : "polling";
+    const words = one("[role=status]", linkState);
+    linkState.hidden = false;
+    linkState.classList.toggle("out", state === "lost");
+    linkState.classList.toggle("polling", state === "polling");
+    write(words, words.dataset[`${state}Words`]);
+    if (lost) lost.hidden = answering;
   };
+  const connected = (yes) => { answering = yes; showLink(); };
   body.addEventListener("htmx:beforeRequest", (event) => {
-    if (!live(event.target) || !document.hidden) return;
-    const count = (missed.get(event.target) || 0) + 1;
-    missed.set(event.target, count % hiddenEvery);
-    if (count < hiddenEvery) event.preventDefault();
+    const element = event.target;
+    if (!element.matches("[data-live]")) return;
+    const time = performance.now();
+    const polled = !event.detail.requestConfig.triggeringEvent;
+    const pace = document.hidden ? hiddenPace : polled && socket ? Number(element.dataset.slow) : 0;
+    if (time - (asked.get(element) || 0) < pace * 1000 - 500) event.preventDefault();
+    else asked.set(element, time);
   });
-  document.addEventListener("visibilitychange", () => {
-    if (!document.hidden) for (const element of all("[data-live]")) htmx.trigger(element, "refresh");
-  });
+  const refresh = () => { for (const element of all("[data-live]")) htmx.trigger(element, "refresh"); };
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
   body.addEventListener("htmx:configRequest", (event) => {
     const element = live(event.target);
     if (element?.dataset.digest) event.detail.headers["X-Digest"] = element.dataset.digest;
@@ -122,9 +153,81 @@
     if (element || event.target.closest?.(".more-lines")) connected(!failed && xhr.status < 500);
     const digest = xhr?.getResponseHeader?.("X-Digest");
     if (element && digest) element.dataset.digest = digest;
+    const date = Date.parse(xhr?.getResponseHeader?.("Date")) + 500; // it has no fractions
+    if (!socket && Math.abs(date - now()) > 2000) setClock(date / 1000);
   });
   body.addEventListener("htmx:sendError", () => connected(false));
   body.addEventListener("htmx:timeout", () => connected(false));
+
+  // The socket: htmx's extension opens it, and again after a pause of which nobody knows how long it will be.
+  let attempts = 0;
+  let heard = 0;
+  let refreshed = -refreshGap;
+  let waitingRefresh = 0;
+  htmx.config.wsReconnectDelay = () => Math.random() * Math.min(1000 * 2 ** attempts++, 30000);
+  const refreshSoon = () => {
+    waitingRefresh ||= setTimeout(() => {
+      waitingRefresh = 0;
+      refreshed = performance.now();
+      refresh();
+    }, Math.max(0, refreshed + refreshGap - performance.now()));
+  };
+  body.addEventListener("htmx:wsOpen", (event) => {
+    socket = { itself: event.detail.event.target, again: event.detail.socketWrapper.reconnect };
+    heard = performance.now();
+    refreshSoon(); // what happened since the page was written or the last socket was lost
+    showLink();
+  });
+  body.addEventListener("htmx:wsClose", (event) => {
+    const { target, code } = event.detail.event;
+    if (socket && target !== socket.itself) return;
+    socket = null;
+    if (code === 4401) location.reload(); // somebody else by now, or nobody, or with other rights
+    showLink();
+  });
+  body.addEventListener("htmx:wsBeforeMessage", (event) => {
+    // Not left to the extension: what it replaces loses its focus and its hints, every second.
+    event.preventDefault();
+    heard = performance.now();
+    const text = event.detail.message;
+    if (!text.startsWith("{")) { showFigures(text); return; }
+    const said = JSON.parse(text);
+    if (said.now) { attempts = 0; setClock(said.now); }
+    if (said.refresh) refreshSoon();
+    age();
+  });
+  const listen = () => {
+    if (!socket || performance.now() - heard < silence) return;
+    const { again } = socket; // nobody may have told us that the line is dead
+    socket = null;
+    showLink();
+    again();
+  };
+
+  // Figures: only what is different is written into the page.
+  const showFigures = (html) => {
+    const box = document.createElement("template");
+    box.innerHTML = html;
+    for (const fresh of [...box.content.children]) {
+      const shown = document.getElementById(fresh.id);
+      fresh.removeAttribute("hx-swap-oob");
+      if (fresh.id && shown) become(shown, fresh);
+    }
+    age();
+  };
+  const become = (shown, fresh) => {
+    if (shown.nodeName !== fresh.nodeName) { shown.replaceWith(fresh); return; }
+    if (shown.nodeType !== Node.ELEMENT_NODE) {
+      if (shown.data !== fresh.data) shown.data = fresh.data;
+      return;
+    }
+    const own = (name) => name === "open" && shown.nodeName === "DETAILS"; // people open and close them
+    for (const { name } of [...shown.attributes]) if (!fresh.hasAttribute(name) && !own(name)) shown.removeAttribute(name);
+    for (const { name, value } of fresh.attributes) if (shown.getAttribute(name) !== value && !own(name)) shown.setAttribute(name, value);
+    const [before, after] = [[...shown.childNodes], [...fresh.childNodes]];
+    after.forEach((child, place) => { if (before[place]) become(before[place], child); else shown.append(child); });
+    for (const child of before.slice(after.length)) child.remove();
+  };
 
   // What people have opened, ticked or scrolled stays as it is when a live part changes.
   let kept = null;
@@ -158,6 +261,6 @@
   showTheme();
   prepare();
   age();
-  setInterval(age, 1000);
-  connected(true);
+  setInterval(() => { age(); listen(); }, 1000);
+  showLink();
 })();

@@ -22,19 +22,21 @@ TICK_S = 0.25
 @contextmanager
 def served() -> Iterator[str]:
     """The panel's address while it is up."""
-    from controlplane.asgi import application
+    from controlplane.web import server_config
 
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     # Before the server runs: whoever connects now waits in the queue instead of being refused.
     listening.listen(128)
-    server = uvicorn.Server(uvicorn.Config(application, lifespan="off", log_config=None, access_log=False))
+    server = uvicorn.Server(server_config())
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    server.should_exit = True
-    thread.join(10)
-    listening.close()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listening.close()
 
 
 @contextmanager
