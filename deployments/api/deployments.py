@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpResponse
 from ninja import Router, Status
 
+from deployments.api import chat
 from deployments.api.asking import Asking, Cursor, Limit, answers_secret, create_only, if_match, set_etag
 from deployments.api.waiting import WaitFor, WaitTimeout, states_of, wait_until
 from deployments.domain.states import DeploymentState, Wish
@@ -24,6 +25,7 @@ from deployments.schemas.shapes import Pages, pages
 from deployments.services import deployments
 
 router = Router(tags=["deployments"])
+router.add_router("", chat.router)
 
 
 @router.get("", response=Pages[Deployment])

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from asgiref.sync import iscoroutinefunction
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 
@@ -17,6 +18,7 @@ from deployments.services import idempotency
 HEADER = "Idempotency-Key"
 SAFE = ("GET", "HEAD", "OPTIONS")
 KEPT_HEADERS = ("ETag",)
+_WITHOUT = f"Send the request without {HEADER}."
 
 
 class AnsweredBefore(Exception):
@@ -33,7 +35,12 @@ class AnsweredBefore(Exception):
 
 
 def in_one_transaction(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Around a whole operation: its changes and the record of its answer are committed together or not at all."""
+    """Around a whole operation: its changes and the record of its answer are committed together or not at all.
+
+    Asynchronous operations change nothing in the database.
+    """
+    if iscoroutinefunction(run):
+        return run
 
     @functools.wraps(run)
     def answer(request: HttpRequest, **values: Any) -> Any:
@@ -64,9 +71,11 @@ def once_per_key(handler: Callable[..., Any]) -> Callable[..., Any]:
         if getattr(handler, "answers_secret", False):
             raise InvalidInput(
                 "The answer of this route holds a secret, which is not kept.",
-                remedy=f"Send the request without {HEADER}.",
+                remedy=_WITHOUT,
                 field=HEADER,
             )
+        if iscoroutinefunction(handler):
+            raise InvalidInput("The answers of this route are not kept.", remedy=_WITHOUT, field=HEADER)
         asked = idempotency.identify(request.auth, key, request.method, request.get_full_path(), request.body)
         found = idempotency.begin(asked)
         if found is not None:

@@ -51,7 +51,9 @@ def read_line(line: str) -> Chunk | None:
         raise ValueError("the piece is no object")
     if value.get("error"):
         return Chunk(error=_error(value["error"]))
-    usage = value.get("usage") if isinstance(value.get("usage"), dict) else {}
+    usage = value.get("usage")
+    if not isinstance(usage, dict):
+        usage = {}
     text, thought, reason = _choice(value.get("choices"))
     return Chunk(text, thought, reason, _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")))
 

@@ -76,6 +76,7 @@ TABLE: dict[tuple[str, str], tuple[str, object]] = {
     ("POST", "deployments/{name}/scale"): ("operator", {"replicas": 1}),
     ("POST", "deployments/{name}/retry"): ("operator", None),
     ("POST", "deployments/{name}/api-key"): ("operator", None),
+    ("POST", "deployments/{name}/chat"): ("operator", {"messages": [{"role": "user", "content": "Hello"}]}),
     ("GET", "deployments/{name}/processes"): ("viewer", None),
     ("GET", "processes/{process}"): ("viewer", None),
     ("GET", "processes/{process}/log"): ("viewer", None),
