@@ -11,14 +11,18 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from deployments.domain.command import shell
+from deployments.domain.log_lines import clean
 from deployments.domain.specs import ProcessEvidence
-from deployments.domain.states import PROCESS_FINAL, Wish
+from deployments.domain.states import PROCESS_FINAL, ProcessState, Wish
 from deployments.forms.wishes import ScaleForm
 from deployments.models import Deployment, Process, Replica
 from deployments.services import deployments, fleet, history
 from deployments.services.access import Actor, Role, require
 
 from .page import Question, ask, done, page, show
+
+# So much of the log is shown beside a process that is starting.
+TAIL_LINES = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +33,16 @@ class ProcessRow:
     seen: ProcessEvidence | None
     accelerators: Sequence[str]
     command: str
+    log_tail: Sequence[str] = ()
 
     @property
     def over(self) -> bool:
         return self.process.state in PROCESS_FINAL
+
+    @property
+    def measured(self) -> bool:
+        """Whether it has figures of its own: an engine that answers requests, while it is not over."""
+        return not self.over and bool(self.process.spec.get("probe"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,7 @@ def detail(request: HttpRequest, actor: Actor, name: str) -> HttpResponse:
         "troubled": any(row.replica.state in ("FAILED", "BACKOFF") for row in shown),
         "earlier": [row for row in rows if row.process.pk not in current][:20],
         "endpoints": [{**end, "curl": deployments.curl_line(deployment, end["url"])} for end in found],
+        "engines": [row.process for replica in shown for row in replica.processes if row.measured],
         "blind": [row for replica in shown for row in replica.processes if row.process.state == "UNKNOWN"],
         "scale": ScaleForm(initial={"replicas": deployment.replicas_wished}),
         "generations": history.generations(deployment),
@@ -82,7 +93,17 @@ def _current(process: Process, replica: Replica) -> bool:
 def _row(process: Process, names: dict[tuple[int, str], str]) -> ProcessRow:
     held = [names.get((process.node_id, uuid), uuid) for uuid in process.spec.get("accelerators") or ()]
     spec = process.spec
-    return ProcessRow(process, fleet.evidence_for(process), held, shell(spec["argv"], spec["env"], spec["secrets"]))
+    command = shell(spec["argv"], spec["env"], spec["secrets"])
+    return ProcessRow(process, fleet.evidence_for(process), held, command, _log_tail(process))
+
+
+def _log_tail(process: Process) -> list[str]:
+    """The last lines that its node reported of the log of a process that is starting."""
+    if process.state != ProcessState.STARTING:
+        return []
+    entry = (process.node.report.get("processes") or {}).get(str(process.pk)) or {}
+    lines = [clean(line) for line in str(entry.get("log_tail") or "").splitlines()]
+    return [line for line in lines if line.strip()][-TAIL_LINES:]
 
 
 @page

@@ -32,6 +32,7 @@ def detail(request: HttpRequest, actor: Actor, name: str) -> HttpResponse:
         "row": row,
         "node": node,
         "facts": node.facts or {},
+        "has_gpus": any(slot.accelerator.platform != "cpu" for slot in row.slots),
         "platform": node.platform or (row.slots[0].accelerator.platform if row.slots else ""),
         "clock_offset": clock_offset(node),
         "risks": detach_risks(node.facts.get("detach")),

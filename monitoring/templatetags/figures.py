@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 
 from deployments.templatetags.panel import memory as memory_words
 from deployments.templatetags.panel import relative
+from monitoring.domain.engines import total
 from monitoring.domain.figures import STALE_S, EngineFigures, NodeFigures, Trend
 from monitoring.domain.samples import Gpu, Host
 from monitoring.domain.shares import Memory, Together, memory_of, together
@@ -23,6 +24,7 @@ from monitoring.services.owners import Owner, owners
 from . import instruments, throttles, units
 
 register = template.Library()
+FEW, SOME = 4, 64
 
 register.filter("percent", units.percent)
 register.filter("share", units.share)
@@ -95,6 +97,36 @@ def owners_of(figures: NodeFigures) -> dict[str, Owner]:
 def adds_up(figures: NodeFigures) -> Together:
     """All GPUs of a node together."""
     return together(figures.gpu.devices if figures.gpu else ())
+
+
+@register.simple_tag
+def token_rates(rows: Iterable[Any], found: Mapping[int, NodeFigures]) -> dict[int, float]:
+    """Generated tokens per second by deployment id, over the engines of the processes that hold a slot of the rows."""
+    rates: dict[int, float] = {}
+    seats = {owner.pk: owner for row in rows for slot in row.slots if (owner := slot.owner)}
+    for owner in seats.values():
+        rate = engine(of_node(found, owner.node_id), owner.pk).generation_rate
+        if rate is not None:
+            rates[owner.deployment_id] = rates.get(owner.deployment_id, 0.0) + rate
+    return rates
+
+
+@register.simple_tag
+def totals_of(processes: Iterable[Any], found: Mapping[int, NodeFigures]) -> EngineFigures:
+    """The engines of some processes together."""
+    return total(engine(of_node(found, process.node_id), process.pk) for process in processes)
+
+
+@register.filter
+def map_size(count: int) -> str:
+    """How a fleet of so many accelerators is drawn: `few` large instruments, `some` cells, or `many`: a map."""
+    return "few" if count <= FEW else "some" if count <= SOME else "many"
+
+
+@register.filter
+def held_by_others(gpu: Gpu) -> bool:
+    """Whether somebody who is not ours holds memory of it."""
+    return any(process.process is None for process in gpu.processes or ())
 
 
 @register.filter

@@ -27,9 +27,9 @@ def heat(value: float | None) -> str:
 def meter(value: float | None, most: float | None, look: str = "", words: str = "") -> SafeString:
     """A bar of `value` of `most`; without one of them an empty, dashed track."""
     if not isinstance(value, int | float) or not most:  # templates give '' for what has no value
-        return format_html('<svg class="meter none" aria-hidden="true"></svg>')
+        return SafeString('<svg class="meter none" aria-hidden="true"></svg>')
     width = round(max(0.0, min(100.0, 100 * value / most)), 1)
-    alone = format_html('role="img" aria-label="{}"', words) if words else format_html('aria-hidden="true"')
+    alone = format_html('role="img" aria-label="{}"', words) if words else SafeString('aria-hidden="true"')
     return format_html(
         '<svg class="{}" viewBox="0 0 100 1" preserveAspectRatio="none" {}><rect width="{}" height="1"/></svg>',
         f"meter {look}".rstrip(),

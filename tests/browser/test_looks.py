@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import demo
+from tests.browser import demo, telemetry
 from tests.browser.conftest import Browser
 from tests.integration.panel import PASSWORD, person
 
@@ -68,6 +68,7 @@ def test_every_page_fits_its_window_and_says_nothing_to_the_console(still: Brows
         for scheme in ("light", "dark"):
             page = _sign_in(still, viewport={"width": width, "height": height}, color_scheme=scheme)
             for name, path in pages.items():
+                telemetry.hear()
                 page.goto(path)
                 page.wait_for_load_state("networkidle") if "add/deployment" in path else None
                 if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
