@@ -118,14 +118,9 @@ class Nvml:
         Raises:
             NvmlFailed: None can be read.
         """
-        now = time.monotonic()
-        if (
-            self._listed_at is None
-            or now - self._listed_at > _LIST_EVERY_S
-            or any(place.lost for place in self._places.values())
-        ):
+        if time.monotonic() >= self._list_at or any(place.lost for place in self._places.values()):
             self._places = self._listed()
-            self._listed_at = now
+            self._list_at = time.monotonic() + _LIST_EVERY_S
         return [self._read(place) for place in self._places.values()]
 
     def _listed(self):
