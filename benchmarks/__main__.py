@@ -1,4 +1,4 @@
-"""`python -m benchmarks [names] [--quick] [--hosts 1,4,16,32] [--reps N]`: tables on stdout, JSON in build/bench/."""
+"""`python -m benchmarks [names] [--quick] [...]`: tables on stdout, JSON in build/bench/."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
+from benchmarks.live import PARTS
 from benchmarks.report import Options, save
 from tests.lab.needs import LabUnavailable
 
-NAMES = ("fanout", "make_run", "footprint")
+NAMES = ("fanout", "make_run", "footprint", "live")
 
 
 def main() -> int:
@@ -38,9 +39,12 @@ def _options() -> Options:
     parser.add_argument("--reps", type=int, default=None, metavar="N", help="repetitions, one more is dropped")
     parser.add_argument("--fresh-clone", action="store_true", help="make_run: once from a new clone, packages too")
     parser.add_argument("--no-ansible", action="store_true", help="fanout: leave ansible out")
+    parser.add_argument("--parts", type=_words, default=(), metavar="A,B", help=f"live: of {','.join(PARTS)}")
     given = parser.parse_args()
     if wrong := [name for name in given.names if name not in NAMES]:
         parser.error(f"there is no benchmark {', '.join(wrong)}")
+    if wrong := [part for part in given.parts if part not in PARTS]:
+        parser.error(f"live has no part {', '.join(wrong)}")
     return Options(
         names=tuple(given.names or NAMES),
         quick=given.quick,
@@ -48,11 +52,16 @@ def _options() -> Options:
         reps=given.reps or (2 if given.quick else 7),
         fresh_clone=given.fresh_clone,
         ansible=not given.no_ansible,
+        parts=given.parts,
     )
 
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in text.split(",")}))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -52,3 +52,9 @@ def words(pid: int) -> str:
 def _fields(stat: Path) -> list[str]:
     """The words of a stat file after the name: state, parent, ..."""
     return stat.read_text().rpartition(")")[2].split()
+
+
+def rss_mib(pid: int) -> float:
+    """Resident memory of one process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return round(int(next(line for line in status.splitlines() if line.startswith("VmRSS:")).split()[1]) / 1024, 1)

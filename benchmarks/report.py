@@ -27,6 +27,7 @@ class Options:
     reps: int = 7
     fresh_clone: bool = False
     ansible: bool = True
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +91,11 @@ def save(name: str, result: dict[str, Any], options: Options) -> Path:
 
 def _plain(value: Any) -> Any:
     return asdict(value) if isinstance(value, Summary) else str(value)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The value that `percent` of the values do not exceed; raises ValueError when there are none."""
+    if not values:
+        raise ValueError("nothing was measured")
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(len(ranked) * percent / 100))]

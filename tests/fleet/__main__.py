@@ -13,15 +13,19 @@ import json
 import sys
 from typing import Any
 
+from deployments.remote.launcher import StartRequest
+from deployments.remote.stub_node import StubNode
+from deployments.remote.stub_telemetry import identities
 from tests.fleet.server import Fleet
 
 SWITCHES = ("driver_blocked", "lost_gpu", "foreign", "garbage", "stubborn", "ready_after")
 
 
 class Control:
-    """Does to a node what one command says: `{"node": name, "do": "exit" | "silence" | "reboot" | "set", ...}`.
+    """Does to a node what one command says: `{"node": name, "do": ..., ...}`.
 
-    "exit" takes `process`, `code` and `signal`; "silence" takes `silent`; "set" takes `values`, a StubNode's switches.
+    `exit` takes `process`, `code` and `signal`; `engine` takes `process` and starts one on all GPUs, behind the panel's
+    back; `silence` takes `silent`; `set` takes `values`, a StubNode's switches; `reboot` takes nothing.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -33,6 +37,8 @@ class Control:
             return {"at": self._fleet.exit(node, **args)}
         if do == "silence":
             self._fleet.silence(node, **args)
+        elif do == "engine":
+            machine.node.start(_engine(args["process"], machine.node))
         elif do == "reboot":
             machine.node.reboot()
             machine.ring()
@@ -48,6 +54,13 @@ class Control:
             if name not in SWITCHES:
                 raise ValueError(f"a node has no switch {name!r}")
             setattr(node, name, value)
+
+
+def _engine(process: str, node: StubNode) -> StartRequest:
+    uuids = tuple(gpu["uuid"] for gpu in identities(node.facts["nvidia_smi"]["xml"]))
+    probe = {"kind": "openai", "base_url": "http://127.0.0.1:8000", "model": "simulated"}
+    argv = ("/opt/vllm/bin/vllm", "serve")
+    return StartRequest(process, process, 1, "engine", argv, probe=probe, accelerators=uuids)
 
 
 async def serve(nodes: int, gpus: int, control: bool) -> None:

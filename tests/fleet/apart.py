@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.fleet.server import names
+
 BASE = Path(__file__).resolve().parents[2]
 
 
@@ -43,6 +45,11 @@ class FleetApart:
     @property
     def pid(self) -> int:
         return self._child.pid
+
+    def make_busy(self) -> None:
+        """An engine on every node."""
+        for name in names(self.told["nodes"]):
+            self.tell(name, "engine", process=f"busy-{name}")
 
     def tell(self, node: str, do: str, **args: Any) -> dict[str, Any]:
         """One command (see `tests.fleet.__main__.Control`); its answer. Raises RuntimeError when it is refused."""

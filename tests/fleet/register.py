@@ -29,7 +29,7 @@ def register(told: dict[str, Any]) -> list[Node]:
     from deployments.models import Node
     from tests.fleet.server import ADDRESS, facts_of, names
 
-    key, now = _key(told["private_key"]), timezone.now()
+    key, now = ssh_key(told["private_key"]), timezone.now()
     raw = {name: facts_of(name, told["gpus"]) for name in names(told["nodes"])}
     rows = Node.objects.bulk_create(
         Node(
@@ -52,7 +52,8 @@ def register(told: dict[str, Any]) -> list[Node]:
     return rows
 
 
-def _key(private: str) -> SshKey:
+def ssh_key(private: str) -> SshKey:
+    """The row of the fleet's key, made or renewed."""
     from deployments.models import SshKey
     from deployments.remote.ssh_files import load_private_key
 
