@@ -4,7 +4,8 @@
     fake_vllm.py serve MODEL [--served-model-name N] [--host H] [--port P] [--headless] [--tensor-parallel-size T] ...
 
 Faults come from FAKE_VLLM_MODE, a comma-separated list of: slow_start=SECONDS, swallow_term, exit_early=CODE, hang,
-wipe_environ, health_lies, detach_worker, slow_metrics=SECONDS. `exit_early` prints FAKE_VLLM_ERROR when that is set.
+wipe_environ, health_lies, detach_worker, slow_metrics=SECONDS, no_chat_template. `exit_early` prints FAKE_VLLM_ERROR
+when that is set.
 """
 
 import argparse
@@ -236,6 +237,10 @@ class Answers(http.server.BaseHTTPRequestHandler):
         elif self.path == "/metrics":
             time.sleep(float(self.faults.get("slow_metrics") or 0))
             self._say(200, METERS.text(self.name))
+        elif self.path.startswith("/fake/"):
+            import fake_stream
+
+            self._say(200, fake_stream.control(self.path))
         elif self.path == "/v1/models" and self._allowed():
             self._say(200, {"object": "list", "data": [{"id": self.name, "object": "model", "owned_by": "vllm"}]})
         elif not self.path.startswith("/v1/models"):
@@ -255,6 +260,11 @@ class Answers(http.server.BaseHTTPRequestHandler):
         if wish.get("model") not in (None, self.name):
             message = "The model `{}` does not exist.".format(wish["model"])
             self._say(404, {"error": {"message": message, "type": "NotFoundError", "code": 404}})
+            return
+        if wish.get("stream"):
+            import fake_stream  # beside this file
+
+            fake_stream.answer(self, wish, METERS, self.faults)
             return
         count = int(wish.get("max_tokens") or 16)
         METERS.began(5)

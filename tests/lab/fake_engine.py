@@ -9,6 +9,7 @@ from tests.lab import needs
 from tests.lab.host import Host
 
 PROGRAM = Path(__file__).resolve().parents[1] / "fakes/fake_vllm.py"
+STREAM = PROGRAM.with_name("fake_stream.py")
 VERSION = "0.32.0"
 CONFIG = """{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "num_attention_heads": 4, "hidden_size": 128,
 "num_key_value_heads": 2, "num_hidden_layers": 4, "intermediate_size": 256, "vocab_size": 2048,
@@ -25,6 +26,7 @@ def furnish(folder: Path) -> Path:
     """Make an environment of a folder of the machine."""
     (folder / "bin").mkdir(parents=True)
     shutil.copy(PROGRAM, folder / "bin/vllm")
+    shutil.copy(STREAM, folder / "bin")
     (folder / "bin/vllm").chmod(0o755)
     (folder / "bin/python3").symlink_to(needs.HOST_PYTHON)
     info = folder / f"lib/python3.11/site-packages/vllm-{VERSION}.dist-info"
