@@ -181,6 +181,7 @@ LOGGING = {
     "loggers": {
         "django": {"handlers": [], "level": LOG_LEVEL, "propagate": True},
         "asyncssh": {"level": "WARNING"},
+        "controlplane.websocket": {"level": "WARNING"},
         "celery.beat": {"level": "WARNING"},
         **{f"celery.{name}": {"level": "WARNING"} for name in ("worker.consumer", "worker.strategy", "app.trace")},
     },

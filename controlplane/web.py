@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import socket
+import struct
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from controlplane.env import or_exit
+
+log = logging.getLogger("controlplane.websocket")
 
 # A browser that takes nothing of what it is sent for so long is cut off (s).
 TAKES_NOTHING_S = 10.0
@@ -22,6 +26,11 @@ class Websocket(WebSocketsSansIOProtocol):
 
     _cut: asyncio.TimerHandle | None = None
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Under a name of its own, whose level is set so that pages which come and go leave no lines.
+        self.logger = self.conn.logger = log
+
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         # Whatever is left over counts as not taken, so that even a goodbye has an end.
@@ -29,7 +38,7 @@ class Websocket(WebSocketsSansIOProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._cut = self.loop.call_later(TAKES_NOTHING_S, self.transport.abort)
+        self._cut = self.loop.call_later(TAKES_NOTHING_S, self._cut_off)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -38,6 +47,11 @@ class Websocket(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._forget_cut()
+
+    def _cut_off(self) -> None:
+        # Without lingering: what the system holds for it is given up too.
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
 
     def _forget_cut(self) -> None:
         if self._cut is not None:

@@ -38,7 +38,7 @@ CHECK_S = 10.0
 BLIND_CHECKS = 3
 SEND_S = 10.0
 BROKER_S = 5.0
-OUTBOX_BYTES = 1024 * 1024
+OUTBOX_SIZE = 1024 * 1024  # characters
 SOCKETS_PER_PERSON = 50
 
 AWAY = (RedisError, OSError, TimeoutError)
@@ -58,15 +58,15 @@ class Outbox:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
-        self._bytes = 0
+        self._size = 0
         self._refresh = False
         self._something = asyncio.Event()
 
     def put(self, text: str) -> None:
-        self._bytes += len(text)
-        if self._bytes > OUTBOX_BYTES:
+        self._size += len(text)
+        if self._size > OUTBOX_SIZE:
             self._texts.clear()
-            self._bytes = 0
+            self._size = 0
             self._refresh = True
         else:
             self._texts.append(text)
@@ -80,7 +80,7 @@ class Outbox:
         """Everything there is, at least one text."""
         await self._something.wait()
         self._something.clear()
-        texts, self._texts, self._bytes = self._texts, [], 0
+        texts, self._texts, self._size = self._texts, [], 0
         if self._refresh:
             self._refresh = False
             texts.append(json.dumps({"refresh": True}))

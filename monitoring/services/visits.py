@@ -65,4 +65,4 @@ def open_page(kind: str, name: str) -> OpenPage | None:
         case _:
             return None
     key = found.values_list("pk", flat=True).first()
-    return None if key is None else OpenPage(kind, str(key) if kind == "job" else key)
+    return None if key is None else OpenPage(kind, key if isinstance(key, int) else str(key))

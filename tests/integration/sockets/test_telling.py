@@ -89,7 +89,7 @@ def test_a_deployment_and_the_machines_under_it_are_told_to_its_page(url: str, a
 
 
 def logs_out(viewer: Actor, admin: Actor, session: str) -> None:
-    browser = Client()
+    browser = Client(headers={"host": "127.0.0.1"})
     browser.cookies["pilothouse_session"] = session
     assert browser.post("/logout/").status_code == 302
 
