@@ -14,6 +14,7 @@ from deployments.remote.frames import (
     KEPT_NOISE_BYTES,
     MAX_NOISE_BYTES,
     MAX_PAYLOAD_BYTES,
+    MAX_REPORT_BYTES,
     FrameDecoder,
     GreetingFinder,
     encode,
@@ -175,6 +176,29 @@ def test_a_file_name_that_is_not_utf8_does_not_break_the_connection():
     payload = b'{"id":1,"ok":true,"result":{"name":"caf\\udce9","nan":NaN}}'
     frame = b"PHF1 " + NONCE.encode() + b" %08x\n" % len(payload) + payload + b"\n"
     assert decode([frame]) == [{"id": 1, "ok": True, "result": {"name": "caf?", "nan": None}}]
+
+
+def frame(payload: bytes) -> bytes:
+    return b"PHF1 " + NONCE.encode() + b" %08x\n" % len(payload) + payload + b"\n"
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999", b"[1e400]"])
+def test_a_number_that_is_none_becomes_null_because_nothing_else_can_store_it(number):
+    (message,) = decode([frame(b'{"id":1,"result":' + number + b"}")])
+    assert message["result"] in (None, [None])
+
+
+def test_a_huge_whole_number_keeps_its_digits_and_an_absurd_one_is_refused():
+    assert decode([frame(b'{"id":1,"n":' + b"9" * 40 + b"}")]) == [{"id": 1, "n": int("9" * 40)}]
+    with pytest.raises(HelperFailed) as caught:
+        decode([frame(b'{"id":1,"n":' + b"9" * 5000 + b"}")])
+    assert caught.value.code == "PROTOCOL"
+
+
+def test_a_connection_for_reports_refuses_what_is_larger_than_any_report():
+    decoder = FrameDecoder(NONCE, MAX_REPORT_BYTES)
+    with pytest.raises(HelperFailed, match="4 MiB is the most"):
+        decoder.feed(f"PHF1 {NONCE} {MAX_REPORT_BYTES + 1:08x}\n".encode())
 
 
 def test_nul_is_replaced_because_no_database_text_can_hold_it():
