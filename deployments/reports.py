@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils import timezone
 
 from deployments.domain import facts as domain_facts
@@ -29,6 +31,40 @@ def record(node: Node, report: dict[str, Any], heard_at: datetime | None = None)
         setattr(node, name, value)
     if node.facts:
         _become(node, NodeState.READY, "it answers")
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """A report that says nothing new: `report` as JSON, of the boot that is known."""
+
+    node_id: int
+    report: str
+    boot_id: str
+    heard_at: datetime
+
+
+def record_quiet(quiet: Sequence[Quiet]) -> set[int]:
+    """Keep the reports of many nodes that are READY, in one statement.
+
+    Returns:
+        Ids of nodes whose report was kept. The others need `record`: something about them is new after all.
+    """
+    if not quiet:
+        return set()
+    columns = zip(*((one.node_id, one.report, one.boot_id, one.heard_at) for one in quiet), strict=True)
+    with connection.cursor() as cursor:
+        cursor.execute(_RECORD_QUIET, [*(list(column) for column in columns), NodeState.READY])
+        return {pk for (pk,) in cursor.fetchall()}
+
+
+# Django's bulk_update would write a CASE of every row into the statement, which costs more than all the rest.
+_RECORD_QUIET = """
+    UPDATE deployments_node AS node SET report = new.report::jsonb, heard_at = new.heard_at
+    FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::timestamptz[]) AS new(id, report, boot_id, heard_at)
+    WHERE node.id = new.id AND node.boot_id = new.boot_id AND node.heard_at <= new.heard_at
+        AND node.error IS NULL AND node.state = %s
+    RETURNING node.id
+"""
 
 
 def record_facts(node: Node, raw: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +12,13 @@ from django.core.cache import cache
 
 from monitoring.domain.figures import NodeFigures, decode, encode
 
+from .outage import Outage
+
+log = logging.getLogger(__name__)
+
 TTL_S = 600
+# Figures are stored together this often (s).
+STORE_S = 1.0
 # A thread of its own: a server that hangs must hold up nothing else.
 _thread = ThreadPoolExecutor(1, thread_name_prefix="latest")
 
@@ -35,6 +42,29 @@ def read(nodes: Iterable[int]) -> dict[int, NodeFigures]:
     found = cache.get_many([_key(node) for node in nodes])
     figures = [one for data in found.values() if (one := _decoded(data)) is not None]
     return {one.node: one for one in figures}
+
+
+class Latest:
+    """Takes figures from the pump and stores the newest of each node. `put` never blocks."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, NodeFigures] = {}
+        self._outage = Outage(log, "figures are not stored")
+
+    def put(self, figures: NodeFigures) -> None:
+        self._waiting[figures.node] = figures
+
+    async def run(self) -> None:
+        """Store until cancelled. While the cache is away or hangs, figures are dropped: newer ones will come."""
+        while True:
+            await asyncio.sleep(STORE_S)
+            waiting, self._waiting = self._waiting, {}
+            try:
+                await store(list(waiting.values()))
+            except Exception as error:
+                self._outage.failed(error)
+            else:
+                self._outage.worked()
 
 
 def _store(figures: Sequence[NodeFigures]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
+from typing import Any, cast
 
 from django.conf import settings
 from redis.asyncio import Redis
@@ -48,7 +49,7 @@ def _client() -> Redis:
     """The running loop's own client: connections cannot be shared between loops."""
     loop = asyncio.get_running_loop()
     if loop not in _clients:
-        cache = settings.CACHES["default"]
+        cache = cast(dict[str, Any], settings.CACHES["default"])
         # One try: whoever asks comes again anyway.
         _clients[loop] = Redis.from_url(cache["LOCATION"], retry=Retry(NoBackoff(), 0), **cache["OPTIONS"])
     return _clients[loop]

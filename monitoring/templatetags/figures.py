@@ -124,9 +124,12 @@ def map_size(count: int) -> str:
 
 
 @register.filter
-def held_by_others(gpu: Gpu) -> bool:
-    """Whether somebody who is not ours holds memory of it."""
-    return any(process.process is None for process in gpu.processes or ())
+def held_by_others(gpu: Gpu | str | None) -> str:
+    """Who of those that are not ours holds memory of it: users, or a word for what has none; '' for nobody."""
+    processes = gpu.processes or () if isinstance(gpu, Gpu) else ()
+    foreign = [process for process in processes if process.process is None]
+    users = sorted({process.user for process in foreign if process.user})
+    return ", ".join(users) or (_("others") if foreign else "")
 
 
 @register.filter

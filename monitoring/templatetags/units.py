@@ -68,7 +68,10 @@ def bytes_rate(value: Any) -> str:
 
 
 def token_rate(value: Any) -> str:
-    return scaled(value, "tok/s")
+    """Tokens per second: 84.2 tok/s, 1.24k tok/s."""
+    if not _is_number(value) or value < 999.5:
+        return with_unit(value, "tok/s")
+    return f"{scaled(value).replace(' ', '')} tok/s"
 
 
 def request_rate(value: Any) -> str:

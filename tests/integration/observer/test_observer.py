@@ -53,7 +53,7 @@ async def test_an_exit_rings_the_reconciler_before_any_tick(here, observe, bell)
     os.kill(process.pid, signal.SIGKILL)
     entry = await becomes("its end is written", lambda: end_of(here, process))
     assert entry["exit"]["signal"] == 9
-    assert ("deployments.reconcile", [deployment.pk]) in bell.rings()
+    await becomes("it is rung", lambda: ("deployments.reconcile", [deployment.pk]) in bell.rings())
     assert await in_thread(lambda: Deployment.objects.filter(next_look_at__lte=timezone.now()).exists())()
     assert not runs(process.pid)
 
