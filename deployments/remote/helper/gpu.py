@@ -104,7 +104,7 @@ class Reading:
     @staticmethod
     def nothing():
         """What there is before the first reading."""
-        return _sample("nvml", None, [])
+        return dict(_sample("nvml", None, []), at=None)
 
     def take(self):
         """One sample, without who is ours; whatever goes wrong is in it."""
@@ -163,5 +163,4 @@ def _lost_words(device):
 
 
 def _sample(source, problem, devices, message=None):
-    at = time.time() if devices or problem or message else None
-    return {"source": source, "at": at, "problem": problem, "message": message, "devices": devices}
+    return {"source": source, "at": time.time(), "problem": problem, "message": message, "devices": devices}

@@ -125,10 +125,10 @@ class Nvml:
 
     def _listed(self):
         try:
-            count = self._call("nvmlDeviceGetCount")
-        except _Lost as error:
-            raise NvmlFailed("NVML does not count its GPUs: %s" % error) from error
-        found = {number: self._place(number) for number in range(count or 0)}
+            count = self._nvml.nvmlDeviceGetCount()
+        except self._nvml.NVMLError as error:
+            raise NvmlFailed("NVML does not count its GPUs: %s." % error) from error
+        found = {number: self._place(number) for number in range(count)}
         return {number: place for number, place in found.items() if place is not None}
 
     def _place(self, number):
