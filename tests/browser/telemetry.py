@@ -18,7 +18,7 @@ MIB = 1024**2
 
 def hear() -> None:
     """Store fresh figures of all nodes; of one that is silent, those of when it was last heard."""
-    for node in Node.objects.prefetch_related("accelerators"):
+    for node in Node.objects.exclude(facts={}).prefetch_related("accelerators"):
         at = node.heard_at.timestamp() if node.state == "UNREACHABLE" and node.heard_at else time.time()
         cache.set(f"figures:{node.pk}", encode(figures(node, at)), 600)
 
