@@ -90,13 +90,7 @@ def _observer(stand: Stand, nodes: int, seconds: float) -> dict[str, float]:
     began = time.monotonic()
     stand.start("observer")
     try:
-        heard: dict[str, Any] = {}
-
-        def all_heard() -> bool:
-            heard.update(stand.inside("heard"))
-            return bool(heard["heard"] == nodes and not heard["errors"])
-
-        until(all_heard, OPEN_S, lambda: f"not all nodes were heard: {heard} {stand.log('observer')}")
+        all_heard(stand, nodes)
         opened = time.monotonic() - began
         time.sleep(min(SETTLE_S, seconds))
         pid = stand.pid("observer")
@@ -105,6 +99,18 @@ def _observer(stand: Stand, nodes: int, seconds: float) -> dict[str, float]:
         return {**meter.read(nodes), "rss_mib": rss_mib(pid), "pss_mib": pss_mib([pid]), "open_s": round(opened, 1)}
     finally:
         stand.stop("observer")
+
+
+def all_heard(stand: Stand, nodes: int) -> None:
+    """Until the observer has written down a report of each node."""
+    heard: dict[str, Any] = {}
+
+    def look() -> bool:
+        stand.check()
+        heard.update(stand.inside("heard"))
+        return bool(heard["heard"] == nodes and not heard["errors"])
+
+    until(look, OPEN_S, lambda: f"not all nodes were heard: {heard} {stand.log('observer')}")
 
 
 def _bare(endpoints: Endpoints, seconds: float) -> tuple[dict[str, float], list[float]]:
@@ -147,6 +153,10 @@ def _table(found: dict[str, Any]) -> str:
         for name in (OBSERVER, BARE):
             row = figures[name]
             servers = row["servers_ms"].text() if "servers_ms" in row else "-"
-            ratio = f"{figures['ratio']:.1f}x" if name == OBSERVER else f"lag P99 {figures['lag_ms']['p99']:.1f} ms"
+            ratio = f"{figures['ratio']:.1f}x" if name == OBSERVER else f"lag {_lag(figures)} ms"
             rows.append([f"{nodes}: {name}", row["cpu_ms"].text(), servers, f"{row['rss_mib'].median:.0f}", ratio])
     return table(["watching: ms of CPU per node and second", "itself", "servers", "RSS MiB", ""], rows)
+
+
+def _lag(figures: dict[str, Any]) -> str:
+    return f"{figures['lag_ms']['p50']:.1f} / {figures['lag_ms']['p99']:.1f}"

@@ -91,6 +91,12 @@ class Stand:
             return self._parts[name][0].pid
         return next(child.pid for child, program in self._servers if program.name == name)
 
+    def check(self) -> None:
+        """Raises RuntimeError when a part has ended by itself."""
+        for name, (child, _) in self._parts.items():
+            if child.poll() is not None:
+                raise RuntimeError(f"{name} ended: {self.log(name)}")
+
     def log(self, name: str) -> str:
         """The end of what a part has printed."""
         with suppress(OSError):

@@ -13,9 +13,7 @@ import json
 import sys
 from typing import Any
 
-from deployments.remote.launcher import StartRequest
-from deployments.remote.stub_node import StubNode
-from deployments.remote.stub_telemetry import identities
+from tests.fleet.busy import engine
 from tests.fleet.server import Fleet
 
 SWITCHES = ("driver_blocked", "lost_gpu", "foreign", "garbage", "stubborn", "ready_after")
@@ -38,7 +36,7 @@ class Control:
         if do == "silence":
             self._fleet.silence(node, **args)
         elif do == "engine":
-            machine.node.start(_engine(args["process"], machine.node))
+            machine.node.start(engine(args["process"], machine.node))
         elif do == "reboot":
             machine.node.reboot()
             machine.ring()
@@ -54,13 +52,6 @@ class Control:
             if name not in SWITCHES:
                 raise ValueError(f"a node has no switch {name!r}")
             setattr(node, name, value)
-
-
-def _engine(process: str, node: StubNode) -> StartRequest:
-    uuids = tuple(gpu["uuid"] for gpu in identities(node.facts["nvidia_smi"]["xml"]))
-    probe = {"kind": "openai", "base_url": "http://127.0.0.1:8000", "model": "simulated"}
-    argv = ("/opt/vllm/bin/vllm", "serve")
-    return StartRequest(process, process, 1, "engine", argv, probe=probe, accelerators=uuids)
 
 
 async def serve(nodes: int, gpus: int, control: bool) -> None:
