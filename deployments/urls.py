@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from deployments.views import deployments, fleet, jobs, joining, logs, models, nodes, settings, wishes
+from deployments.views import chat, deployments, fleet, jobs, joining, logs, models, nodes, settings, wishes
 
 urlpatterns = [
     path("", fleet.overview, name="fleet"),
@@ -37,6 +37,7 @@ urlpatterns = [
     path("deployments/<str:name>/retry/", deployments.retry, name="deployment-retry"),
     path("deployments/<str:name>/remove/", deployments.remove, name="deployment-remove"),
     path("deployments/<str:name>/key/", deployments.api_key, name="deployment-key"),
+    path("deployments/<str:name>/chat/", chat.talk, name="deployment-chat"),
     path("add/deployment/", wishes.add, name="deployment-add"),
     path("add/deployment/preview/", wishes.preview, name="deployment-preview"),
     path("processes/<str:process_id>/log/", logs.log, name="log"),

@@ -92,8 +92,12 @@ def may(actor: Actor) -> dict[str, bool]:
 
 def show_error(request: HttpRequest, actor: Actor, error: PilothouseError) -> HttpResponse:
     """A page for an error that belongs to no form."""
-    status = next((number for kind, number in STATUS if isinstance(error, kind)), 400)
-    return show(request, actor, "error.html", {"error": error.as_dict()}, status=status)
+    return show(request, actor, "error.html", {"error": error.as_dict()}, status=status_of(error))
+
+
+def status_of(error: PilothouseError) -> int:
+    """The HTTP status of a page that shows this error."""
+    return next((number for kind, number in STATUS if isinstance(error, kind)), 400)
 
 
 def done(request: HttpRequest, where: str, said: str, *args: Any) -> HttpResponseRedirect:
