@@ -1,11 +1,20 @@
 """Which GPUs a machine has, so that one that vanishes is missed and the others keep their places."""
 
+import os
+import re
+
+from .paths import read_text
+
+_BOUND = "/proc/driver/nvidia/gpus"
+
 _IDENTITY = ("uuid", "index", "name", "bus_id", "parent", "mig", "unified", "memory_total")
 _FIGURES = (
     "memory_used", "memory_reserved", "utilization", "memory_utilization", "power_w", "power_limit_w", "temperature_c",
     "memory_temperature_c", "sm_clock_mhz", "sm_clock_max_mhz", "memory_clock_mhz", "throttle", "processes", "lost",
 )  # fmt: skip
 _NOTHING = dict(dict.fromkeys(_IDENTITY + _FIGURES), mig=False, unified=False)
+# A lost one may have question marks there.
+_INFORMATION = {"name": r"^Model:\s*(\S.*)", "uuid": r"^GPU UUID:\s*(GPU-[0-9a-fA-F-]+)$"}
 _GONE = "The driver does not list it any more."
 
 
@@ -26,9 +35,14 @@ def bus_id(text):
 
 
 class Inventory:
-    """Remembers every GPU that was seen since it was made."""
+    """Remembers every GPU that was seen since it was made.
 
-    def __init__(self):
+    Args:
+        bound: The folder in which the driver lists what it was bound to at boot, lost or not.
+    """
+
+    def __init__(self, bound=_BOUND):
+        self._bound = bound
         self._known = {}
         self._last = []
 
@@ -49,6 +63,7 @@ class Inventory:
         Args:
             found: (GPU, its MIG instances) pairs; a GPU that does not even tell its UUID has None for it and is lost.
         """
+        self._guess([gpu for gpu, _ in found])
         found = [(self._recognised(gpu) if gpu["lost"] else gpu, instances) for gpu, instances in found]
         named = {gpu["uuid"]: (gpu, instances) for gpu, instances in found if gpu["uuid"] is not None}
         strange = [gpu for gpu, _ in found if gpu["uuid"] is None]
@@ -65,6 +80,25 @@ class Inventory:
             if gpu["uuid"] == known["uuid"] or (gpu["bus_id"] is not None and gpu["bus_id"] == known["bus_id"]):
                 return blank(known, gpu["lost"])
         return blank(gpu, gpu["lost"])
+
+    def _guess(self, gpus):
+        """Lost GPUs that tell nothing must be those of the driver's list that are not among the others."""
+        nameless = [gpu for gpu in gpus if gpu["uuid"] is None and gpu["bus_id"] is None]
+        try:
+            listed = sorted(os.listdir(self._bound)) if nameless else []
+        except OSError:
+            return
+        found = {gpu["bus_id"] for gpu in gpus}
+        missing = [place for place in listed if bus_id(place) not in found]
+        while len(missing) == len(nameless) > 0:
+            gpu, place = nameless.pop(), missing.pop()
+            told = read_text(os.path.join(self._bound, place, "information")) or ""
+            gpu.update(bus_id=bus_id(place), **{name: _told(pattern, told) for name, pattern in _INFORMATION.items()})
+
+
+def _told(pattern, text):
+    match = re.search(pattern, text, re.MULTILINE)
+    return match and match.group(1)
 
 
 def _unnamed(gpu, number=0):
