@@ -25,6 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 OPERATOR = {
     "node-intent", "model-add", "model-remove", "layout-add", "layout-remove", "deployment-add", "deployment-change",
     "deployment-stop", "deployment-pause", "deployment-run", "deployment-scale", "deployment-remove", "job-cancel",
+    "deployment-chat",
 }  # fmt: skip
 ADMIN = {
     "node-add", "nodes-add", "node-change", "node-remove", "node-environment", "process-force", "key-remove", "users",
