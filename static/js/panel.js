@@ -137,7 +137,7 @@
     if (!element.matches("[data-live]")) return;
     const time = performance.now();
     const polled = !event.detail.requestConfig.triggeringEvent;
-    const pace = document.hidden ? hiddenPace : polled && socket ? Number(element.dataset.slow) : 0;
+    const pace = document.hidden ? hiddenPace : polled && socket && answering ? Number(element.dataset.slow) : 0;
     if (time - (asked.get(element) || 0) < pace * 1000 - 500) event.preventDefault();
     else asked.set(element, time);
   });

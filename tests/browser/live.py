@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 
 import uvicorn
+from asgiref.sync import sync_to_async
 
 from deployments import jobs, reports
 from deployments import reconcile as reconciler
@@ -20,14 +24,12 @@ TICK_S = 0.25
 
 
 @contextmanager
-def served() -> Iterator[str]:
-    """The panel's address while it is up."""
+def served(port: int = 0) -> Iterator[str]:
+    """The panel's address while it is up; on `port` again after a restart."""
     from controlplane.web import server_config
 
-    listening = socket.socket()
-    listening.bind(("127.0.0.1", 0))
     # Before the server runs: whoever connects now waits in the queue instead of being refused.
-    listening.listen(128)
+    listening = socket.create_server(("127.0.0.1", port), backlog=128)
     server = uvicorn.Server(server_config())
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
@@ -41,29 +43,66 @@ def served() -> Iterator[str]:
 
 @contextmanager
 def working() -> Iterator[None]:
-    """Jobs are advanced, deployments reconciled and nodes heard, as worker and observer would do it."""
+    """Jobs are advanced and deployments reconciled as the worker does it, and nodes are heard by an observer."""
     stop = threading.Event()
     thread = threading.Thread(target=_work, args=(stop,), daemon=True)
     thread.start()
-    yield
-    stop.set()
-    thread.join(10)
+    try:
+        with observing():
+            yield
+    finally:
+        stop.set()
+        thread.join(10)
 
 
 def _work(stop: threading.Event) -> None:
     from django.db import connection
 
     while not stop.wait(TICK_S):
-        tick()
+        work()
     connection.close()
 
 
+@contextmanager
+def observing(interval_s: float = 0.5) -> Iterator[None]:
+    """An observer in a thread with an event loop of its own."""
+    running: SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = SimpleQueue()
+    thread = threading.Thread(target=lambda: asyncio.run(_observe(interval_s, running)), daemon=True)
+    thread.start()
+    loop, task = running.get(timeout=30)
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(20)
+        assert not thread.is_alive(), "the observer does not end"
+
+
+async def _observe(
+    interval_s: float, running: SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]]
+) -> None:
+    from django.db import connections
+
+    from monitoring.observer import Observer
+
+    task = asyncio.create_task(Observer(interval_s).run())
+    running.put((asyncio.get_running_loop(), task))
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await sync_to_async(connections.close_all)()
+
+
 def tick() -> None:
-    """One look at everything whose moment has come."""
-    for job in jobs.due():
-        jobs.advance(job)
+    """One look at everything whose moment has come, for who has no observer."""
     for node in Node.objects.exclude(facts={}).select_related("key", "jump__key"):
         hear(node)
+    work()
+
+
+def work() -> None:
+    """What the worker does."""
+    for job in jobs.due():
+        jobs.advance(job)
     for deployment in reconciler.due():
         reconciler.reconcile(deployment)
 
