@@ -30,6 +30,13 @@ async def becomes(what: str, look: Callable[[], Any]) -> Any:
     raise AssertionError(f"not within {DEADLINE_S:g} s: {what}")
 
 
+def held(observer: Observer) -> set[int]:
+    """Ids of the nodes that an observer has, as the database says."""
+    from deployments.models import Node
+
+    return set(Node.objects.filter(observer=observer.id).values_list("pk", flat=True))
+
+
 class Bell:
     """The rings that wait in the broker."""
 
@@ -93,3 +100,33 @@ def here(transactional_db: None, tmp_path: Path) -> Iterator[Node]:
 def in_thread(work: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     """`work`, which uses the database, for an asynchronous test."""
     return sync_to_async(work)
+
+
+class Listener:
+    """Hears what is sent to groups of the channel layer, as a browser's socket does."""
+
+    def __init__(self) -> None:
+        from channels.layers import get_channel_layer
+
+        self._layer = get_channel_layer()
+        self._channel = ""
+
+    async def join(self, *groups: str) -> None:
+        self._channel = self._channel or await self._layer.new_channel()
+        for group in groups:
+            await self._layer.group_add(group, self._channel)
+
+    async def hears(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The next message that is wanted."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                message = await self._layer.receive(self._channel)
+                if wanted(message):
+                    return message
+
+
+@pytest.fixture
+async def listener() -> AsyncIterator[Listener]:
+    listener = Listener()
+    yield listener
+    await listener._layer.flush()

@@ -19,7 +19,7 @@ from deployments.transitions import Transition
 
 from ..local_node import probe, runs
 from ..scene import machine, only_process, run, wish
-from .conftest import becomes, in_thread
+from .conftest import becomes, held, in_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -85,25 +85,6 @@ def sees(node: Node, process: Process) -> bool:
     return Node.objects.get(pk=node.pk).observer != "" and bool((probe.get("completion") or {}).get("ok"))
 
 
-async def test_two_observers_share_the_nodes_and_neither_takes_from_the_other(stub, observe):
-    nodes = await in_thread(lambda: [machine(stub, f"n{i}") for i in range(3)])()
-    first, _ = observe()
-    await becomes("the first has all", lambda: Node.objects.filter(observer=first.id).count() == 3)
-    late = await in_thread(machine)(stub, "late")
-    second, _ = observe()
-    everybody = {node.pk for node in [*nodes, late]}
-    await becomes("all are taken", lambda: held(first) | held(second) == everybody)
-    before = await in_thread(lambda: (held(first), held(second)))()
-    assert {node.pk for node in nodes} <= before[0]
-    await second._round()
-    await first._round()
-    assert await in_thread(lambda: (held(first), held(second)))() == before
-
-
-def held(observer) -> set[int]:
-    return set(Node.objects.filter(observer=observer.id).values_list("pk", flat=True))
-
-
 async def test_a_node_that_does_not_answer_stays_with_its_observer(stub, observe):
     node = await in_thread(machine)(stub)
     stub.node(node.pk).silent = True
@@ -114,26 +95,6 @@ async def test_a_node_that_does_not_answer_stays_with_its_observer(stub, observe
     assert await in_thread(held)(first) == {node.pk}
     stub.node(node.pk).silent = False
     await becomes("it is heard again", lambda: Node.objects.filter(error__isnull=True, observer=first.id).exists())
-
-
-async def test_the_nodes_of_a_dead_observer_are_taken_over_when_its_lease_runs_out(stub, observe, bell):
-    node = await in_thread(machine)(stub)
-    deployment = await in_thread(lambda: run(wish()))()
-    first, dead = observe()
-    await becomes("the first has it", lambda: held(first))
-    # It dies without a word: nothing is let go of.
-    first._let_go_all = lambda: None
-    dead.cancel()
-    await asyncio.gather(dead, return_exceptions=True)
-    second, _ = observe()
-    await second._round()
-    assert await in_thread(held)(second) == set()
-    bell.silence()
-    await in_thread(lambda: stub.node(node.pk).exit(str(only_process(deployment).pk)))()
-    await in_thread(lambda: Node.objects.update(observed_until=timezone.now() - timedelta(seconds=1)))()
-    await becomes("the second has taken over", lambda: held(second) == {node.pk})
-    # What happened in between is news, though this observer never saw it otherwise.
-    await becomes("the reconciler is rung", lambda: ("deployments.reconcile", [deployment.pk]) in bell.rings())
 
 
 async def test_a_node_that_shows_another_key_is_not_ready_and_the_offered_key_is_kept(stub, observe):
