@@ -11,6 +11,7 @@ from .channel import Link
 from .launcher import NodeTarget, RemoteError, Unreachable
 
 CLOSE_TIMEOUT_S = 3.0
+BUFFER_BYTES = 64 * 1024
 
 # The panel's own environment holds its secrets; the helper, and what it starts, get what a login would give.
 _KEPT_ENVIRONMENT = (
@@ -32,13 +33,21 @@ async def open_link(target: NodeTarget) -> Link:
     Raises:
         Unreachable: The system would not start it.
     """
-    pipe = asyncio.subprocess.PIPE
+    loop, pipe = asyncio.get_running_loop(), asyncio.subprocess.PIPE
     try:
-        shell = await asyncio.create_subprocess_exec(
-            "/bin/sh", stdin=pipe, stdout=pipe, stderr=pipe, cwd="/", env=_environment(), start_new_session=True
+        transport, streams = await loop.subprocess_exec(
+            lambda: asyncio.subprocess.SubprocessStreamProtocol(limit=BUFFER_BYTES, loop=loop),
+            "/bin/sh",
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            cwd="/",
+            env=_environment(),
+            start_new_session=True,
         )
     except OSError as error:
         raise _translate(error) from error
+    shell = asyncio.subprocess.Process(transport, streams, loop)
 
     async def close() -> None:
         assert shell.stdin is not None
@@ -46,10 +55,10 @@ async def open_link(target: NodeTarget) -> Link:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await shell.wait()
-        if shell.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                shell.kill()
-            await shell.wait()
+        # Kills it if it still runs, and closes the pipes: waiting for a process whose output nobody reads any more
+        # would never end.
+        transport.close()
+        await shell.wait()
 
     return Link(shell.stdout, shell.stdin, shell.stderr, close, _translate)
 
