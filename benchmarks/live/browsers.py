@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import re
 import time
@@ -86,6 +87,11 @@ def ages(text: str) -> dict[tuple[str, int], float]:
         elif about is not None:
             found.setdefault(about, datetime.fromisoformat(match[3]).timestamp())
     return found
+
+
+def digest_of(text: str) -> str:
+    """What tells one fragment message from another."""
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 async def when(what: str, look: Callable[[], bool], deadline_s: float) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -75,18 +75,15 @@ def sign_in(data: None) -> dict[str, str]:
     return {"cookie": f"{settings.SESSION_COOKIE_NAME}={session.session_key}", "token": token}
 
 
-def samples(data: dict[str, Any]) -> list[list[float]]:
-    """[node, heard, sampled] of everything that appears in the cache for `seconds`; `nodes` are primary keys."""
-    from monitoring.services.latest import latest
+def notes(data: dict[str, Any]) -> dict[str, Any]:
+    """What passes inside for `seconds`: figures of `nodes` (primary keys) in the cache, messages to `groups`.
 
-    found: dict[tuple[int, float], float] = {}
-    end = time.monotonic() + data["seconds"]
-    while time.monotonic() < end:
-        for node, figures in latest(data["nodes"]).items():
-            if figures.gpu is not None and figures.gpu.at is not None:
-                found[node, figures.heard_at] = figures.gpu.at
-        time.sleep(0.45)
-    return [[node, heard_at, at] for (node, heard_at), at in found.items()]
+    It prints a line when it has begun. Returns: `samples` as [node, heard, sampled], `sent` as {digest of a message:
+    when it was on the channel layer}.
+    """
+    from benchmarks.live.noting import note
+
+    return asyncio.run(note(data["nodes"], data["groups"], data["seconds"]))
 
 
 def pages(data: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +94,7 @@ def pages(data: dict[str, Any]) -> dict[str, Any]:
 
 VERBS: dict[str, Callable[[Any], Any]] = {
     function.__name__: function
-    for function in (register_fleet, register_hosts, heard, installation, sign_in, samples, pages)
+    for function in (register_fleet, register_hosts, heard, installation, sign_in, notes, pages)
 }
 
 
