@@ -9,7 +9,7 @@ import time
 
 from . import paths
 from .procfs import PAGE
-from .slowly import Slowly
+from .slowly import Slowly, Sometimes
 
 # Shorter than this (s), a difference of counters is mostly the kernel's own rounding.
 _SHORTEST_S = 0.5
@@ -37,6 +37,8 @@ class Machine:
 
     def __init__(self, proc="/proc", sys="/sys"):
         self.proc, self.sys = proc, sys
+        self.cores = Sometimes(self._cores).value
+        self._points = Sometimes(lambda: _mount_points(paths.mounts()))
         self._speeds = Slowly(self._look_at_speeds)
         self._rooms = {}
 
@@ -113,7 +115,7 @@ class Machine:
 
     def filesystems(self):
         """[{"mount", "size", "free"}] in bytes; null for one whose server does not answer."""
-        points = _mount_points(paths.mounts())
+        points = self._points.value()
         for gone in set(self._rooms) - set(points):
             del self._rooms[gone]
         found = []
@@ -128,7 +130,7 @@ class Machine:
         rows = re.findall(r"^(\w+):\s+(\d+) kB$", self.text("meminfo") or "", re.M)
         return {name: int(value) * 1024 for name, value in rows}
 
-    def cores(self):
+    def _cores(self):
         """How many cores a process started from here can keep busy."""
         quota = self._quota()
         usable = len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""Values whose look-up may take long, or for ever."""
+"""Values that change slowly, and values whose look-up may take long, or for ever."""
 
 import threading
 import time
@@ -6,6 +6,21 @@ import time
 # Looked for again after so long; a look that takes longer than the second hides the value; older than the third it is
 # not true any more (s).
 AGAIN_S, HANGS_S, OLD_S = 10.0, 2.0, 120.0
+
+
+class Sometimes:
+    """What `look` gives, in the thread that asks, looked for again only every few seconds."""
+
+    def __init__(self, look, clock=time.monotonic):
+        self._look = look
+        self._clock = clock
+        self._value = self._found_at = None
+
+    def value(self):
+        now = self._clock()
+        if self._found_at is None or now - self._found_at >= AGAIN_S:
+            self._value, self._found_at = self._look(), now
+        return self._value
 
 
 class Slowly:
