@@ -171,6 +171,12 @@ def _ring_of(
     return {"type": "transition", "id": row_id, "subject": subject, "deployment": deployment, "node": node, "job": job}
 
 
+def ring_pages(*, deployment: int | None = None, job: str | None = None) -> None:
+    """Have pages look again at something that changed without a transition, such as progress."""
+    message = {"type": "changed", "deployment": deployment, "job": job}
+    transaction.on_commit(lambda: tell(EVENTS_GROUP, message))
+
+
 def ring_person(user_id: int) -> None:
     """Have the open pages of a person checked, once what was written is committed."""
     transaction.on_commit(lambda: tell(PEOPLE_GROUP.format(user_id), {"type": "person"}))

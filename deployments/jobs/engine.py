@@ -20,7 +20,7 @@ from deployments.models import Job, JobStep
 from deployments.remote import launcher
 from deployments.remote.launcher import HelperFailed, LogChunk, NodeTarget, RemoteError, StopProof, StopRequest
 from deployments.targets import installation_id, target_of
-from deployments.transitions import move
+from deployments.transitions import move, ring_pages
 
 from .progress import last_words, read_progress, tail
 from .shapes import Kind, job_kinds
@@ -214,6 +214,8 @@ def _keep_log(step: JobStep, chunk: LogChunk) -> None:
     step.progress = percent if percent is not None else step.progress
     step.note, step.error = "", None
     step.save(update_fields=["log", "log_offset", "progress", "note", "error"])
+    if chunk.data:
+        ring_pages(job=str(step.job_id))
 
 
 def _ended_badly(entry: dict[str, Any], last: str, step: JobStep) -> RemoteError:
@@ -275,6 +277,8 @@ def _finish(job: Job) -> JobState:
     if not all(state in FINAL for state in states):
         later = timezone.now() + timedelta(seconds=LOOK_S)
         Job.objects.filter(pk=job.pk).update(progress=progress, next_look_at=later)
+        if progress != job.progress:
+            ring_pages(job=str(job.pk))
         return JobState(job.state)
     failed, cancelled = states.count(JobState.FAILED), states.count(JobState.CANCELLED)
     note = f"{states.count(JobState.SUCCEEDED)} of {len(states)} done"

@@ -23,7 +23,7 @@ from deployments.remote.launcher import RemoteError
 from deployments.reports import record as record_report
 from deployments.reports import record_failure
 from deployments.targets import installation_id, target_of
-from deployments.transitions import SYSTEM, move, record_all
+from deployments.transitions import SYSTEM, move, record_all, ring_pages
 from deployments.transitions import record as record_transition
 
 from . import act
@@ -94,11 +94,12 @@ def _report(target):
 def _note_what_is_seen(views: dict[str, ProcessView]) -> None:
     """Keep evidence, phase and progress beside the states of what is not over; they need no transition."""
     rows = Process.objects.filter(pk__in=views).exclude(state__in=[state.value for state in PROCESS_FINAL])
-    for row in rows.only("evidence", "phase", "progress"):
+    for row in rows.only("deployment_id", "evidence", "phase", "progress"):
         seen, facts = views[str(row.pk)].evidence, seen_of(views[str(row.pk)])
         values: dict[str, Any] = {"evidence": facts} if facts and facts != row.evidence else {}
         if seen is not None and seen.phase and (seen.phase, seen.progress) != (row.phase, row.progress):
             values |= {"phase": seen.phase, "progress": seen.progress}
+            ring_pages(deployment=row.deployment_id)
         if values:
             Process.objects.filter(pk=row.pk).update(**values)
 

@@ -37,30 +37,31 @@ def concerns(page: OpenPage, ring: Mapping[str, Any]) -> bool:
 
     Args:
         ring: `subject`, and the ids of the `deployment`, `node` and `job` that it was about (None: about none).
-            Without a subject it tells of the node alone, or, without that too, of anything.
+            Where all is missing, anything may have happened.
     """
-    subject, node = ring.get("subject") or "", ring.get("node")
+    subject = ring.get("subject") or ""
+    about = {kind: ring.get(kind) for kind in OBJECTS if ring.get(kind) is not None}
     if subject in UNSHOWN:
         return False
-    if page.kind in ("fleet", "all") or (not subject and node is None):
+    if page.kind in ("fleet", "all") or not (subject or about):
         return True
-    return _concerns(page, subject, node, ring)
+    return _concerns(page, subject or next(iter(about)), about)
 
 
-def _concerns(page: OpenPage, subject: str, node: int | None, ring: Mapping[str, Any]) -> bool:
-    deployment, job = ring.get("deployment"), ring.get("job")
+def _concerns(page: OpenPage, subject: str, about: Mapping[str, Any]) -> bool:
     match page.kind:
         case "nodes":
-            return node is not None or subject in ("node", "job")
+            return "node" in about or subject in ("node", "job")
         case "node":
-            return node == page.id or subject == "job" or (subject == "node" and node is None)
+            # Jobs change what is known of nodes, and do not say of which.
+            return about.get("node") == page.id or subject == "job"
         case "deployments":
-            return deployment is not None
+            return "deployment" in about
         case "deployment":
             # How its machines fare is said on it too.
-            return deployment == page.id or (deployment is None and node is not None)
+            return about.get("deployment") == page.id or subject == "node"
         case "models":
             return subject in ("model", "job", "node")
         case "jobs":
-            return job is not None
-    return page.kind == "job" and job == page.id
+            return "job" in about
+    return page.kind == "job" and about.get("job") == page.id
