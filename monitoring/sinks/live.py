@@ -132,7 +132,11 @@ class Screen:
         if not watched:
             self._renderer = Renderer()
             return {}
-        found = self._renderer.changes(watched, Scene(figures, self._deployments(watched, figures)))
+        close_old_connections()
+        try:
+            found = self._renderer.changes(watched, Scene(figures, self._deployments(watched, figures)))
+        finally:
+            close_old_connections()
         return {audience: elements for audience, elements in found.items() if elements}
 
     def forget(self) -> None:
@@ -144,15 +148,12 @@ class Screen:
         wanted = frozenset(_deployment_of(audience) for audience in watched) - {None}
         if not wanted:
             return {}
-        close_old_connections()
         try:
             everywhere = figures | self._elsewhere(frozenset(pk for pk in wanted if pk is not None), figures)
             owners = self._owners.deployments_of(id for one in everywhere.values() for id in one.engines)
         except DatabaseError as error:
             self._outage.failed(error)
             return {}
-        finally:
-            close_old_connections()
         self._outage.worked()
         found: dict[int, dict[str, Any]] = {}
         for one in everywhere.values():

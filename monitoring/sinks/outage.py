@@ -21,7 +21,7 @@ class Outage:
     def failed(self, error: BaseException) -> None:
         if not self.lasting:
             self.lasting = True
-            self._log.warning("%s: %s", self._what, error or type(error).__name__)
+            self._log.warning("%s: %s", self._what, str(error) or type(error).__name__)
 
     def worked(self) -> None:
         if self.lasting:
