@@ -124,4 +124,5 @@ def _figures(answer: chat.Answer) -> dict[str, str]:
 def _three(value: float | None, unit: str = "") -> str:
     if value is None:
         return "–"
-    return f"{value:.0f}{unit}" if isinstance(value, int) or value >= 100 else f"{value:.3g}{unit}"
+    shown = str(value) if isinstance(value, int) else f"{float(f'{value:.3g}'):g}"
+    return shown + unit

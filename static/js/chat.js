@@ -17,7 +17,7 @@
   const copy = (id) => document.getElementById(id).content.firstElementChild.cloneNode(true);
   const three = (value, unit = "") => {
     if (typeof value !== "number") return "–";
-    return `${Number.isInteger(value) || value >= 100 ? Math.round(value) : Number(value.toPrecision(3))}${unit}`;
+    return `${Number.isInteger(value) ? value : Number(value.toPrecision(3))}${unit}`;
   };
   const history = () => { try { return JSON.parse(before.value || "[]"); } catch { return []; } };
 
@@ -36,14 +36,14 @@
       one("[data-remedy]", box).textContent = error.remedy;
       one(".remedy", box).hidden = false;
     }
-    trouble.replaceChildren(box);
+    growing(() => trouble.replaceChildren(box));
   };
 
   const busy = (yes) => {
     send.hidden = yes;
     stop.hidden = !yes;
     send.disabled = closed;
-    fresh.disabled = yes;
+    fresh.hidden = yes || !turns.childElementCount;
   };
 
   // One answer on the page. All words are set as text, never as markup.
@@ -152,7 +152,6 @@
       end = running.signal.aborted ? { stopped: true } : { error: { message: turn.came ? form.dataset.panelBroke : form.dataset.panelAway } };
     }
     running = null;
-    busy(false);
     if (end.error) complain(end.error);
     // Where nothing came, the message goes back to be sent again; else what came stays and belongs to the conversation.
     if (!turn.came && (end.error || end.stopped)) {
@@ -162,6 +161,7 @@
       turn.end(end.stopped ? "stopped" : end.error ? "broke" : end.finish_reason, end);
       if (!plain && turn.text) before.value = JSON.stringify([...history(), { role: "user", content: words }, { role: "assistant", content: turn.text }]);
     }
+    busy(false);
     announce.textContent = end.error ? "" : end.stopped ? form.dataset.stopped : form.dataset.complete;
     said.focus();
   };
@@ -185,9 +185,11 @@
     trouble.replaceChildren();
     before.value = "";
     nothing.hidden = false;
+    busy(false);
     said.focus();
   });
 
-  fresh.hidden = one("[data-chat-keys]", form).hidden = false;
+  one("[data-chat-keys]", form).hidden = false;
+  busy(false);
   turns.scrollTop = turns.scrollHeight;
 })();
