@@ -68,6 +68,26 @@ class Asker:
                 self.failures.append(f"{time.strftime('%H:%M:%S')} {error!r}")
 
 
+class Talker:
+    """Talks to a deployment through the panel's API without pause, from a thread, until the block ends."""
+
+    def __init__(self, panel: Panel, deployment: str):
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(panel, f"/deployments/{deployment}/chat"), daemon=True)
+
+    def __enter__(self) -> Talker:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _run(self, panel: Panel, path: str) -> None:
+        while not self._end.is_set():
+            panel.api("POST", path, {"prompt": "Hello", "max_tokens": 50})
+
+
 def named(host: Host, word: str) -> list[Process]:
     """Processes of the host with `word` in their command line, zombies left out."""
     return [p for p in host.processes() if word in p.command and not p.state.startswith("Z")]
