@@ -182,6 +182,8 @@ LOGGING = {
         "django": {"handlers": [], "level": LOG_LEVEL, "propagate": True},
         "asyncssh": {"level": "WARNING"},
         "controlplane.websocket": {"level": "WARNING"},
+        # It repeats each second that the broker is away; who listens says it once.
+        "channels_redis": {"level": "CRITICAL"},
         "celery.beat": {"level": "WARNING"},
         **{f"celery.{name}": {"level": "WARNING"} for name in ("worker.consumer", "worker.strategy", "app.trace")},
     },

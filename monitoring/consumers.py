@@ -27,6 +27,7 @@ from deployments.transitions import EVENTS_GROUP, PEOPLE_GROUP
 from monitoring.domain.pages import OpenPage, concerns
 from monitoring.services.visits import Visitor, open_page, visitor
 from monitoring.sinks import watchers
+from monitoring.sinks.outage import Outage
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,8 @@ SOCKETS_PER_PERSON = 50
 
 AWAY = (RedisError, OSError, TimeoutError)
 _open: Counter[int] = Counter()
+_no_broker = Outage(log, "open pages are told nothing")
+_no_database = Outage(log, "who has pages open cannot be checked")
 
 
 class Ended(Exception):
@@ -150,7 +153,7 @@ class _Socket:
         try:
             person = await _ask(visitor, self._session)
         except DatabaseError as error:
-            log.warning("the database is away: %s", error)
+            _no_database.failed(error)
             person = None
         if person is None:
             await self._send({"type": "websocket.close"})
@@ -168,21 +171,28 @@ class _Socket:
 
         async def accept() -> None:
             nonlocal accepted
-            await self._send({"type": "websocket.accept"})
+            try:
+                await self._send({"type": "websocket.accept"})
+            except OSError:
+                raise Ended(None) from None
             accepted = True
 
         try:
             await self._join(person, accept)
         except Ended as end:
             code = end.code
-        except (*AWAY, DatabaseError) as error:
-            log.warning("no live page for %s: %s", person.user_id, error)
+        except DatabaseError as error:
+            _no_database.failed(error)
+            code = LATER
+        except AWAY as error:
+            _no_broker.failed(error)
             code = LATER
         if code is not None:
-            with contextlib.suppress(*AWAY):
+            with contextlib.suppress(Ended, OSError):
                 async with asyncio.timeout(SEND_S):
                     # Told after the handshake: browsers are not shown why one was refused.
-                    await accept() if not accepted else None
+                    if not accepted:
+                        await accept()
                     await self._send({"type": "websocket.close", "code": code})
 
     async def _join(self, person: Visitor, accept: Callable[[], Awaitable[None]]) -> None:
@@ -238,12 +248,14 @@ class _Socket:
             self._heard_knock = False
             await subscription.knock()
             await self._watch(page)
+            _no_broker.worked()
             self._look.clear()
             try:
                 await self._compare(page, person)
+                _no_database.worked()
                 blind = 0
             except DatabaseError as error:
-                log.warning("the database is away: %s", error)
+                _no_database.failed(error)
                 blind += 1
                 if blind >= BLIND_CHECKS:
                     raise Ended(LATER) from None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -17,6 +19,14 @@ from deployments.services.access import Actor
 from deployments.transitions import tell
 
 SOON = 15.0
+
+
+def until(what: str, look: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + SOON
+    while not (value := look()):
+        assert time.monotonic() < deadline, f"not within {SOON:g} s: {what}"
+        time.sleep(0.02)
+    return value
 
 
 def sign_in(actor: Actor) -> str:

@@ -17,7 +17,7 @@ from deployments.services import keys, layouts, models, nodes, people
 from deployments.services.access import Actor, create_token
 from tests.integration.panel import PASSWORD
 
-from .client import Page, push, sign_in
+from .client import Page, push, sign_in, until
 
 REFRESH = json.dumps({"refresh": True})
 
@@ -142,3 +142,14 @@ def test_a_session_that_ends_by_itself_and_an_object_that_is_removed_end_the_pag
         Session.objects.filter(session_key=session).delete()
         assert gone.closed_with() == 4404
         assert ended.closed_with() == 4401
+
+
+def test_pages_that_were_closed_leave_nothing_behind(url: str, viewer: Actor) -> None:
+    from channels.layers import get_channel_layer
+
+    session = sign_in(viewer)
+    for _ in range(3):
+        with Page(url, "/ws/live/fleet/", session):
+            pass
+    layers = get_channel_layer()._layers.values()  # type: ignore[union-attr]
+    until("channels and groups are given back", lambda: not any(layer.channels or layer.groups for layer in layers))

@@ -8,8 +8,7 @@ import errno
 import gc
 import json
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,18 +21,10 @@ from monitoring import consumers
 from monitoring.consumers import OUTBOX_SIZE, Outbox
 from tests.browser import live
 
-from .client import SOON, Page, handshake, push, sign_in
+from .client import Page, handshake, push, sign_in, until
 from .line import Line
 
 REFRESH = json.dumps({"refresh": True})
-
-
-def until(what: str, look: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + SOON
-    while not (value := look()):
-        assert time.monotonic() < deadline, f"not within {SOON:g} s: {what}"
-        time.sleep(0.02)
-    return value
 
 
 def deaf(url: str, path: str, session: str) -> socket.socket:
