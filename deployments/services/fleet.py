@@ -65,6 +65,8 @@ def node_row(node_name: str) -> NodeRow:
 
 def _rows(nodes: list[Node]) -> list[NodeRow]:
     claims = AcceleratorClaim.objects.filter(released_at=None, node__in=nodes).select_related("process__deployment")
+    # Large or to be decrypted, once a claim, and no map shows them.
+    claims = claims.defer("process__spec", "process__black_box", "process__evidence", "process__deployment__api_key")
     owners: dict[int, dict[str, Process]] = defaultdict(dict)
     for claim in claims:
         owners[claim.node_id][claim.uuid] = claim.process

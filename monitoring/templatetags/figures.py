@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import template
-from django.utils.html import format_html
+from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from deployments.templatetags.panel import icon, relative
 from deployments.templatetags.panel import memory as memory_words
-from deployments.templatetags.panel import relative
 from monitoring.domain.engines import total
 from monitoring.domain.figures import STALE_S, EngineFigures, NodeFigures, Trend
 from monitoring.domain.samples import Gpu, Host
@@ -25,6 +25,7 @@ from . import instruments, throttles, units
 
 register = template.Library()
 FEW, SOME = 4, 64
+SWAP = ' hx-swap-oob="true"'
 
 register.filter("percent", units.percent)
 register.filter("share", units.share)
@@ -79,10 +80,21 @@ def gpu_of(figures: NodeFigures, accelerator: Any) -> Gpu:
     return found or Gpu(uuid=accelerator.uuid, index=accelerator.index, mig=accelerator.mig)
 
 
-@register.filter
-def place(gpu: Gpu) -> str:
-    """What tells a GPU from the others of its node in an element's id; instances share an index."""
-    return f"{gpu.index}-{gpu.uuid[-8:]}" if gpu.mig else str(gpu.index)
+@register.simple_tag
+def cell(figures: NodeFigures, gpu: Gpu, oob: bool = False) -> SafeString:
+    """One GPU's figures on the map: heat, utilisation, memory, power, temperature; written hundreds of times a page."""
+    # Instances of one GPU share its index.
+    place = f"{gpu.index}-{escape(gpu.uuid[-8:])}" if gpu.mig else gpu.index
+    alien = f'<i class="alien" title="{escape(_("held by others too"))}"></i>' if held_by_others(gpu) else ""
+    says = f"{icon('state-bad')}<b>{escape(_('lost'))}</b>" if gpu.lost else f"<b>{units.percent(gpu.utilization)}</b>"
+    return SafeString(
+        f'<span id="cell-{figures.node}-{place}" class="cell-figures {instruments.heat(gpu.utilization)}"'
+        f"{SWAP if oob else ''}>"
+        f'<span class="band{" is-lost" if gpu.lost else ""}"><i>{gpu.index}</i>{alien}{says}</span>'
+        f"{instruments.meter(gpu.memory_used, gpu.memory_total)}"
+        f'<span class="m">{memory_words(gpu.memory_used)}</span><span class="w">{units.watts(gpu.power_w)}</span>'
+        f'<span class="t">{units.degrees(gpu.temperature_c)}</span></span>'
+    )
 
 
 @register.simple_tag

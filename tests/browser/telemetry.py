@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable
 
 from django.core.cache import cache
@@ -18,15 +19,21 @@ MIB = 1024**2
 
 def hear() -> None:
     """Store fresh figures of all nodes; of one that is silent, those of when it was last heard."""
-    for node in Node.objects.exclude(facts={}).prefetch_related("accelerators"):
-        at = node.heard_at.timestamp() if node.state == "UNREACHABLE" and node.heard_at else time.time()
-        cache.set(f"figures:{node.pk}", encode(figures(node, at)), 600)
+    held: dict[int, dict[str, Process]] = defaultdict(dict)
+    for claim in AcceleratorClaim.objects.filter(released_at=None).select_related("process"):
+        held[claim.node_id][claim.uuid] = claim.process
+    nodes = list(Node.objects.exclude(facts={}).prefetch_related("accelerators"))
+    now = time.time()
+    known = {node.pk: figures(node, held[node.pk], _heard(node, now)) for node in nodes}
+    cache.set_many({f"figures:{pk}": encode(known) for pk, known in known.items()}, 600)
 
 
-def figures(node: Node, at: float) -> NodeFigures:
+def _heard(node: Node, now: float) -> float:
+    return node.heard_at.timestamp() if node.state == "UNREACHABLE" and node.heard_at else now
+
+
+def figures(node: Node, held: dict[str, Process], at: float) -> NodeFigures:
     slots = [slot for slot in node.accelerators.all() if slot.platform == "cuda"]
-    claims = AcceleratorClaim.objects.filter(node=node, released_at=None).select_related("process")
-    held = {claim.uuid: claim.process for claim in claims}
     devices = tuple(_gpu(node, slot, held.get(slot.uuid)) for slot in slots)
     cpu = wave(node.pk, 14, 9)
     return NodeFigures(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import demo, telemetry
+from tests.browser import crowd, demo, telemetry
 from tests.browser.conftest import Browser
 from tests.integration.panel import PASSWORD, person
 
@@ -78,6 +78,24 @@ def test_every_page_fits_its_window_and_says_nothing_to_the_console(still: Brows
     if "readme" in ONLY:
         _readme(still)
     assert too_wide == []
+    assert still.complaints == []
+
+
+@pytest.mark.parametrize(("name", "nodes", "gpus"), [("few", 1, 2), ("many", 100, 8)])
+def test_two_gpus_are_instruments_and_eight_hundred_a_map(
+    still: Browser, looks: Path, name: str, nodes: int, gpus: int
+) -> None:
+    person("ada", "admin")
+    crowd.gather(nodes, gpus)
+    for shape, (width, height) in SHAPES.items():
+        for scheme in ("light", "dark"):
+            page = _sign_in(still, viewport={"width": width, "height": height}, color_scheme=scheme)
+            telemetry.hear()
+            page.goto("/")
+            assert page.locator(f".map.{name} .slot .cell-figures").count() == nodes * gpus
+            assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), shape
+            page.screenshot(path=looks / f"fleet-{name}-{shape}-{scheme}.png", full_page=True)
+            page.context.close()
     assert still.complaints == []
 
 
