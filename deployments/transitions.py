@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 EVENTS_GROUP = "events"
 PEOPLE_GROUP = "people.{}"
 SYSTEM = "pilothouse"
+# How long a broker may take to be told of a transition (s).
+TELL_S = 2.0
 
 
 def move(
@@ -188,9 +191,15 @@ def tell(group: str, message: dict[str, Any]) -> None:
     if layer is None:
         return
     try:
-        async_to_sync(layer.group_send)(group, message)
+        async_to_sync(_send_soon)(layer, group, message)
     except Exception as error:  # the broker's absence must not undo or delay what has happened
-        log.warning("%s not announced to %s: %s", message["type"], group, error)
+        log.warning("%s not announced to %s: %s", message["type"], group, str(error) or type(error).__name__)
+
+
+async def _send_soon(layer: Any, group: str, message: dict[str, Any]) -> None:
+    """A broker that hangs is not waited for: left alone, its client would try for half a minute."""
+    async with asyncio.timeout(TELL_S):
+        await layer.group_send(group, message)
 
 
 def nudge(deployment: Deployment) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
-from math import isfinite
+from math import floor, isfinite
 from typing import NamedTuple
 
 from . import metrics as catalogue
@@ -77,7 +77,7 @@ class Engine:
             ttft=_quantiles(past, now, catalogue.TTFT),
             inter_token=_quantiles(past, now, catalogue.INTER_TOKEN),
             e2e=_quantiles(past, now, catalogue.E2E),
-            window_s=round(span_s, 1),
+            window_s=floor(10.0 * span_s + 0.5) / 10.0,
             generation_trend=self._generation.feed(heard_at, generated),
         )
 

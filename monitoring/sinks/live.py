@@ -48,6 +48,8 @@ class Live:
         self._woken = asyncio.Event()
         self._watched: set[str] = set()
         self._looked_at = float("-inf")
+        # Somebody was shown something, so the screen has things to forget when nobody looks any more.
+        self._shown = False
         self._screen = Screen()
         # A thread of its own: rendering takes time, and the database may hang.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="live")
@@ -95,6 +97,9 @@ class Live:
         if time.monotonic() - self._looked_at >= LOOK_S:
             self._watched = await watchers.watched()
             self._looked_at = time.monotonic()
+        if not self._watched and not self._shown:
+            return
+        self._shown = bool(self._watched)
         loop = asyncio.get_running_loop()
         changes = await loop.run_in_executor(
             self._thread, self._screen.changes, frozenset(self._watched), dict(self._figures)
