@@ -47,7 +47,8 @@ class NodeLauncher:
         return self._connections.scan(target)
 
     def probe(self, target: NodeTarget, environment: str | None, paths: tuple[str, ...] = ()) -> dict[str, Any]:
-        return self._ask(target, "probe", {"environment": environment, "paths": list(paths)}, PROBE_S)
+        args = {"environment": environment, "paths": list(paths)}
+        return wire.read_answer(target.name, "probe", self._ask(target, "probe", args, PROBE_S), dict[str, Any])
 
     def report(self, target: NodeTarget) -> dict[str, Any]:
         return wire.check_report(target.name, self._ask(target, "report", {}, REPORT_S))
@@ -105,7 +106,8 @@ class NodeLauncher:
         return StopProof(said.proven, said.known, evidence)
 
     def collect(self, target: NodeTarget, process: str) -> dict[str, Any]:
-        return self._ask(target, "collect", {"process": process}, COLLECT_S)
+        answer = self._ask(target, "collect", {"process": process}, COLLECT_S)
+        return wire.read_answer(target.name, "collect", answer, dict[str, Any])
 
     def logs(self, target: NodeTarget, process: str, offset: int, limit: int = 65536, wait_s: float = 0.0) -> LogChunk:
         args = {"process": process, "offset": offset, "limit": limit, "wait_s": wait_s}
@@ -113,7 +115,10 @@ class NodeLauncher:
         return wire.read_answer(target.name, "logs", answer, LogChunk)
 
     def read_model(self, target: NodeTarget, path: str) -> dict[str, Any]:
-        return self._ask(target, "read_model", {"path": path}, READ_MODEL_S)
+        answer = self._ask(target, "read_model", {"path": path}, READ_MODEL_S)
+        wire.read_answer(target.name, "read_model", answer, wire.ModelFolder)
+        found: dict[str, Any] = answer
+        return found
 
     def forget(self, target: NodeTarget, process: str) -> None:
         self._ask(target, "forget", {"process": process}, FORGET_S)

@@ -108,6 +108,20 @@ class Stopped(msgspec.Struct):
     known: bool
 
 
+class ModelFile(msgspec.Struct):
+    name: str
+    size: Count | None = None
+
+
+class ModelFolder(msgspec.Struct):
+    exists: bool
+    files: list[ModelFile]
+    path: str | None = None
+    config: dict[str, Any] | None = None
+    config_error: str | None = None
+    index_total_size: Count | None = None
+
+
 def check_report(node: str, data: Any) -> dict[str, Any]:
     """The report as it came, unknown fields and all, once its structure is right.
 

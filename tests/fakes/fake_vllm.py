@@ -207,7 +207,7 @@ class Meters:
         lines += ["# TYPE vllm:request_success_total counter"]
         lines += [f"vllm:request_success_total{{{labels}{reason}}} {count}.0" for reason, count in ends]
         for name, (counts, total) in self.seen.items():
-            steps = zip((*self.BOUNDS[name], "+Inf"), itertools.accumulate(counts), strict=True)
+            steps = zip((*self.BOUNDS[name], "+Inf"), itertools.accumulate(counts))  # noqa: B905 (also for Python 3.8)
             lines += [f"# TYPE vllm:{name} histogram"]
             lines += [f'vllm:{name}_bucket{{{labels},le="{bound}"}} {count}.0' for bound, count in steps]
             lines += [f"vllm:{name}_count{{{labels}}} {sum(counts)}.0", f"vllm:{name}_sum{{{labels}}} {total}"]

@@ -13,13 +13,13 @@ from monitoring.domain.metrics import WANTED
 from monitoring.domain.samples import Metrics, Sample, read_sample
 
 from .client import Client, running, until
-from .conftest import Engines
+from .conftest import Engines, interpreters
 
-GENERATED, RUNNING, E2E = (
-    "vllm:generation_tokens_total",
-    "vllm:num_requests_running",
-    "vllm:e2e_request_latency_seconds",
-)
+GENERATED = "vllm:generation_tokens_total"
+RUNNING = "vllm:num_requests_running"
+E2E = "vllm:e2e_request_latency_seconds"
+FOUND = interpreters()
+NEW_ENOUGH = sorted(version for version in FOUND if tuple(map(int, version.split("."))) >= (3, 8))
 
 
 def samples(client: Client, **args: object) -> Iterator[Sample]:
@@ -132,6 +132,18 @@ def test_a_report_that_would_be_too_large_comes_without_figures(client: Client) 
     assert {report["processes"][process]["exit"]["code"] for process in ids} == {1}
     assert len(report["processes"]["p0"]["log_tail"]) == 1024
     assert len(json.dumps(report)) < 4 * 1024 * 1024
+
+
+@pytest.mark.parametrize("version", NEW_ENOUGH)
+def test_figures_come_from_every_python_that_a_node_may_have(
+    connect: Callable[..., Client], port: int, version: str
+) -> None:
+    client = connect(interpreter=FOUND[version])
+    process, _ = client.start(**Engines(client, port).request())
+    found = samples(client, metrics=[RUNNING], gpu=True)
+    sample = first(found, lambda sample: sample.host.cpu is not None and metrics(sample, process) is not None)
+    assert metrics(sample, process).series[RUNNING][0].value == 0.0
+    assert sample.host.memory_total
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,9 @@ def test_answers_of_another_shape_are_typed_errors(node_launcher, broken):
             lambda: node_launcher.start(target, StartRequest("p", "r", 1, "engine")),
             lambda: node_launcher.stop(target, StopRequest("p")),
             lambda: node_launcher.logs(target, "p", 0),
+            lambda: node_launcher.probe(target, None),
+            lambda: node_launcher.collect(target, "p"),
+            lambda: node_launcher.read_model(target, "/models/m"),
         ],
     }
     for code, asked in calls.items():
