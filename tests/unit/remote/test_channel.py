@@ -241,3 +241,38 @@ async def test_each_connection_has_a_nonce_of_its_own():
         await channel.close()
         peer.writer.close()
     assert len(nonces) == 3
+
+
+async def test_a_lossless_stream_makes_the_node_wait_and_loses_nothing(opened):
+    channel, peer = opened
+    events = channel.stream("converse", {}, depth=2, lossless=True)
+    first = asyncio.create_task(anext(events))
+    number = (await peer.next())["id"]
+    big = "x" * 65536
+    sent = 0
+    while sent < 1000:
+        peer.send({"id": number, "event": {"n": sent, "text": big}})
+        sent += 1
+        try:
+            await asyncio.wait_for(peer.writer.drain(), 0.2)
+        except TimeoutError:
+            break
+    assert sent < 1000, "nothing ever held the node back"
+    peer.send({"id": number, "ok": True, "result": {}})
+    seen = [(await first)["n"], *[event["n"] async for event in events]]
+    assert seen == list(range(sent))
+
+
+async def test_a_lossless_reader_who_leaves_lets_the_others_go_on(opened):
+    channel, peer = opened
+    events = channel.stream("converse", {}, depth=1, lossless=True)
+    first = asyncio.create_task(anext(events))
+    number = (await peer.next())["id"]
+    for place in range(8):
+        peer.send({"id": number, "event": {"n": place}})
+    assert (await first)["n"] == 0
+    await events.aclose()
+    assert (await peer.next())["verb"] == "cancel"
+    task = asyncio.create_task(ask(channel))
+    peer.send({"id": (await peer.next())["id"], "ok": True, "result": "heard"})
+    assert await task == "heard"
