@@ -48,7 +48,7 @@ class NodeLauncher:
 
     def probe(self, target: NodeTarget, environment: str | None, paths: tuple[str, ...] = ()) -> dict[str, Any]:
         args = {"environment": environment, "paths": list(paths)}
-        return wire.read_answer(target.name, "probe", self._ask(target, "probe", args, PROBE_S), dict[str, Any])
+        return wire.check_answer(target.name, "probe", self._ask(target, "probe", args, PROBE_S), wire.Facts)
 
     def report(self, target: NodeTarget) -> dict[str, Any]:
         return wire.check_report(target.name, self._ask(target, "report", {}, REPORT_S))
@@ -107,7 +107,7 @@ class NodeLauncher:
 
     def collect(self, target: NodeTarget, process: str) -> dict[str, Any]:
         answer = self._ask(target, "collect", {"process": process}, COLLECT_S)
-        return wire.read_answer(target.name, "collect", answer, dict[str, Any])
+        return wire.check_answer(target.name, "collect", answer, dict[str, Any])
 
     def logs(self, target: NodeTarget, process: str, offset: int, limit: int = 65536, wait_s: float = 0.0) -> LogChunk:
         args = {"process": process, "offset": offset, "limit": limit, "wait_s": wait_s}
@@ -116,9 +116,7 @@ class NodeLauncher:
 
     def read_model(self, target: NodeTarget, path: str) -> dict[str, Any]:
         answer = self._ask(target, "read_model", {"path": path}, READ_MODEL_S)
-        wire.read_answer(target.name, "read_model", answer, wire.ModelFolder)
-        found: dict[str, Any] = answer
-        return found
+        return wire.check_answer(target.name, "read_model", answer, wire.ModelFolder)
 
     def forget(self, target: NodeTarget, process: str) -> None:
         self._ask(target, "forget", {"process": process}, FORGET_S)

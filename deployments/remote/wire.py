@@ -122,6 +122,28 @@ class ModelFolder(msgspec.Struct):
     index_total_size: Count | None = None
 
 
+class Cpu(msgspec.Struct):
+    model: str | None = None
+    cores: Annotated[int, msgspec.Meta(ge=0, le=2**20)] | None = None
+
+
+class Memory(msgspec.Struct):
+    total: Count | None = None
+
+
+class NvidiaSmi(msgspec.Struct):
+    xml: str | None = None
+    compute_capabilities: dict[str, str | None] | None = None
+
+
+class Facts(msgspec.Struct):
+    """The part of a probe's facts that accelerators are made of. Any of it may be missing."""
+
+    cpu: Cpu | None = None
+    memory: Memory | None = None
+    nvidia_smi: NvidiaSmi | None = None
+
+
 def check_report(node: str, data: Any) -> dict[str, Any]:
     """The report as it came, unknown fields and all, once its structure is right.
 
@@ -134,6 +156,17 @@ def check_report(node: str, data: Any) -> dict[str, Any]:
         raise _bad(node, "BAD_REPORT", "a report", f"{error}{_culprit(data)}") from None
     report: dict[str, Any] = data
     return report
+
+
+def check_answer(node: str, verb: str, data: Any, type_: Any) -> dict[str, Any]:
+    """A verb's answer as it came, once it has the structure of `type_`.
+
+    Raises:
+        HelperFailed: BAD_ANSWER.
+    """
+    read_answer(node, verb, data, type_)
+    answer: dict[str, Any] = data
+    return answer
 
 
 def read_answer(node: str, verb: str, data: Any, type_: type[Answer]) -> Answer:

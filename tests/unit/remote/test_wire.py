@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.domain.evidence import evidence_of
+from deployments.domain.facts import accelerators_of, read_facts
 from deployments.remote.launcher import HelperFailed, LogChunk, Started, StartRequest
-from deployments.remote.stub_facts import cpu_host
+from deployments.remote.stub_facts import cpu_host, h200_host
 from deployments.remote.stub_node import StubNode
-from deployments.remote.wire import check_report, read_answer
+from deployments.remote.wire import Facts, check_answer, check_report, read_answer
 
 PROBE = {"kind": "openai", "base_url": "http://10.0.0.2:8000", "model": "m"}
 
@@ -35,8 +36,8 @@ def good() -> dict:
 GOOD = good()
 
 
-def changed(path: tuple, value: object) -> dict:
-    report = copy.deepcopy(GOOD)
+def changed(path: tuple, value: object, of: dict = GOOD) -> dict:
+    report = copy.deepcopy(of)
     place = report
     for step in path[:-1]:
         place = place[step]
@@ -121,6 +122,28 @@ def test_what_gets_through_is_evidence_for_the_reconciler_without_surprises(path
         return
     for process in ("p1", "p2", "never", "unknown"):
         evidence_of(report, process, "m")
+
+
+FACTS = {
+    host["hostname"]: json.loads(json.dumps({**host, "at": 1.0, "clock": {"now": 1.0}, "paths": {}}))
+    for host in (cpu_host("cpu"), h200_host("gpu"))
+}
+
+
+@pytest.mark.parametrize("host", FACTS)
+def test_what_gets_through_of_a_probe_are_facts_without_surprises(host):
+    refused = 0
+    for path in places(FACTS[host]):
+        for value in (None, 7, "x", [], {}, [1], {"a": 1}, -1, 1e300, True):
+            facts = changed(path, value, FACTS[host])
+            try:
+                check_answer("node-a", "probe", facts, Facts)
+            except HelperFailed:
+                refused += 1
+                continue
+            read_facts(facts)
+            accelerators_of(facts)
+    assert refused
 
 
 def test_other_answers_are_read_into_the_launchers_types():
