@@ -238,6 +238,7 @@
     kept = {
       said: said(element),
       open: all("details[id]", element).filter((item) => item.open).map((item) => item.id),
+      figures: all("[id][data-seen]", element),
       ticked: all("input[type=checkbox]:checked", element).map((item) => item.value),
       scrolled: all("[data-stick]", element).map((item) => [item.id, item.scrollTop, item.scrollHeight - item.clientHeight - item.scrollTop < 8]),
     };
@@ -246,6 +247,10 @@
     prepare(event.detail.target);
     const element = live(event.detail.target);
     if (!element || !kept) return;
+    for (const old of kept.figures) {
+      const fresh = document.getElementById(old.id); // may have been written before what was pushed meanwhile
+      if (fresh && Number(fresh.dataset.seen) < Number(old.dataset.seen)) fresh.replaceWith(old);
+    }
     for (const id of kept.open) if (document.getElementById(id)) document.getElementById(id).open = true;
     for (const box of all("input[type=checkbox]", element)) if (kept.ticked.includes(box.value)) box.checked = true;
     for (const [id, top, atEnd] of kept.scrolled) if (document.getElementById(id) && !atEnd) document.getElementById(id).scrollTop = top;

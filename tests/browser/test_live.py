@@ -16,7 +16,7 @@ from playwright.sync_api import Locator, Page, expect
 from deployments.services import keys, nodes, people
 from deployments.services.access import Actor
 from tests.browser.conftest import Browser
-from tests.integration.panel import person
+from tests.integration.panel import person, ready_node
 from tests.integration.sockets.client import push, sign_in
 
 pytestmark = pytest.mark.browser
@@ -72,6 +72,25 @@ def test_what_happens_is_pushed_to_an_open_page(still: Browser, stub: object) ->
     add_node(admin, "two")
     expect(page.get_by_role("link", name="two", exact=True)).to_be_visible(timeout=SOON)
     assert page.evaluate("document.body.dataset.notReloaded") == "1"
+    assert still.complaints == []
+
+
+def test_figures_of_a_node_reach_its_page_as_they_are_heard(still: Browser, stub: object) -> None:
+    from tests.browser import live
+
+    admin = person("ada", "admin")
+    apart(ready_node, admin, "gpu-1")
+    with live.observing():
+        page = open_page(still, admin, "/nodes/gpu-1/")
+        never_polls(page)
+        figures = page.locator("[id^=host-][data-seen], [id^=host-] [data-seen]").first
+        seen = set()
+        for _ in range(3):
+            expect(figures).not_to_have_attribute("data-seen", max(seen, default=""), timeout=SOON)
+            seen.add(figures.get_attribute("data-seen") or "")
+        assert len(seen) == 3
+        expect(page.locator("#link-state .age")).to_have_text(re.compile(r"^[0-4] s$"))
+    expect(page.locator(".stale").first).to_be_visible(timeout=SOON)
     assert still.complaints == []
 
 
