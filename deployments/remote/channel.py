@@ -209,7 +209,10 @@ class Channel:
         decoder = FrameDecoder(self._nonce, self._cap)
         self._take_all(decoder.feed(greeting.rest))
         self._tasks.append(asyncio.create_task(self._listen(decoder)))
-        self.hello = await self.request("hello", {"installation": installation, "schema": SCHEMA}, BOOT_DEADLINE_S)
+        said = await self.request("hello", {"installation": installation, "schema": SCHEMA}, BOOT_DEADLINE_S)
+        if not isinstance(said, dict):
+            raise violation("The node does not say who it is.", got=repr(said)[:KEPT_NOISE_BYTES])
+        self.hello = said
 
     async def _greeting(self, interpreter: str | None) -> Greeting:
         finder = GreetingFinder(self._nonce)

@@ -50,11 +50,11 @@ class Peer:
         payload = self.exactly(int(header.split()[2], 16) + 1)
         return json.loads(payload)
 
-    def greet(self) -> Peer:
+    def greet(self, said: object = None) -> Peer:
         out(f"\nPHBOOT {self.nonce} 3.11.2 00\n".encode())
         self.exactly(int(self.exactly(8), 16))
         hello = self.next()
-        self.answer(hello, {"schema": 1, "python": "3.11.2", "wants": []})
+        self.answer(hello, said or {"schema": 1, "python": "3.11.2", "wants": []})
         return self
 
     def answer(self, request: dict, result: object) -> None:
@@ -70,6 +70,11 @@ def noise_without_newline(peer: Peer) -> None:
 
 def lines_of_ten_megabytes(peer: Peer) -> None:
     for_ever(b"y" * 10_000_000 + b"\n")
+
+
+def a_hello_of_another_shape(peer: Peer) -> None:
+    peer.greet(["what", 7, None])
+    time.sleep(3600)
 
 
 def log_lines_instead_of_frames(peer: Peer) -> None:
@@ -118,6 +123,7 @@ WAYS: dict[str, Callable[[Peer], None]] = {
     for function in (
         noise_without_newline,
         lines_of_ten_megabytes,
+        a_hello_of_another_shape,
         log_lines_instead_of_frames,
         a_frame_of_four_gigabytes,
         a_report_of_five_megabytes,

@@ -25,6 +25,7 @@ DEADLINE_S = 30.0
 STREAMS = {
     "noise_without_newline": "256 KiB",
     "lines_of_ten_megabytes": "256 KiB",
+    "a_hello_of_another_shape": "does not say who it is",
     "log_lines_instead_of_frames": "not a frame",
     "a_frame_of_four_gigabytes": "4 MiB is the most",
     "a_report_of_five_megabytes": "4 MiB is the most",
