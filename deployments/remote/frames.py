@@ -5,6 +5,7 @@ A connection's nonce is in every line that counts, so that banners, rc files and
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import re
@@ -19,6 +20,7 @@ MAX_NOISE_BYTES = 256 * 1024
 KEPT_NOISE_BYTES = 2 * 1024
 MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
 MAX_REPORT_BYTES = 4 * 1024 * 1024
+LARGE_BYTES = 256 * 1024
 MAX_GREETING_BYTES = 4 * 1024
 MAGIC = b"PHF1"
 
@@ -159,7 +161,7 @@ class FrameDecoder:
 
 def _message(payload: bytes) -> dict[str, Any]:
     try:
-        message = msgspec.json.decode(payload)
+        message = _decoded(payload)
         if b"\\u0000" in payload:
             message = _storable(message)
     except msgspec.DecodeError:
@@ -169,6 +171,18 @@ def _message(payload: bytes) -> dict[str, Any]:
     if not isinstance(message, dict) or type(message.get("id")) is not int:
         raise violation("The node sent a frame without a request id.", got=printable(payload, 200))
     return message
+
+
+def _decoded(payload: bytes) -> Any:
+    """What the JSON says. A large one may be millions of tiny lists: the cycle collector, which would walk over them
+    again and again as they grow, is paused meanwhile, since JSON has no cycles."""
+    if len(payload) < LARGE_BYTES or not gc.isenabled():
+        return msgspec.json.decode(payload)
+    gc.disable()
+    try:
+        return msgspec.json.decode(payload)
+    finally:
+        gc.enable()
 
 
 def _lenient(payload: bytes) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import json
 
@@ -199,6 +200,14 @@ def test_a_connection_for_reports_refuses_what_is_larger_than_any_report():
     decoder = FrameDecoder(NONCE, MAX_REPORT_BYTES)
     with pytest.raises(HelperFailed, match="4 MiB is the most"):
         decoder.feed(f"PHF1 {NONCE} {MAX_REPORT_BYTES + 1:08x}\n".encode())
+
+
+@pytest.mark.parametrize("payload", [b'{"id":1,"x":[' + b"[]," * 200_000 + b"[]]}", b'{"id":1,' + b"[" * 300_000])
+def test_millions_of_lists_leave_the_collector_as_it_was(payload):
+    assert gc.isenabled()
+    with contextlib.suppress(HelperFailed):
+        assert len(decode([frame(payload)])[0]["x"]) == 200_001
+    assert gc.isenabled()
 
 
 def test_nul_is_replaced_because_no_database_text_can_hold_it():
