@@ -121,7 +121,7 @@ class Reading:
 
         try:
             if self._nvml is None:
-                self._nvml = nvml.opened(self._provided.get("pynvml"))
+                self._nvml = nvml.opened(self._provided)
             sample = self._complete("nvml", self._nvml.read())
             self.not_before = 0.0
             return sample

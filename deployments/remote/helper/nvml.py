@@ -41,13 +41,16 @@ class _Lost(Exception):
     """This one GPU cannot be read."""
 
 
-def opened(source):
+def opened(provided):
     """A ready Nvml.
+
+    Args:
+        provided: {"pynvml": source} from the panel; emptied when it was run.
 
     Raises:
         NvmlFailed: The panel sent no source, this Python cannot run it, or there is no driver behind it.
     """
-    module = sys.modules.get("pynvml") or _load(source)
+    module = sys.modules.get("pynvml") or _load(provided)
     try:
         _start(module)
     except module.NVMLError as error:
@@ -55,7 +58,8 @@ def opened(source):
     return Nvml(module)
 
 
-def _load(source):
+def _load(provided):
+    source = provided.get("pynvml")
     if not source:
         raise NvmlFailed("The panel has no pynvml to send, so NVML cannot be used.")
     module = types.ModuleType("pynvml")
@@ -66,6 +70,8 @@ def _load(source):
     except Exception as error:
         del sys.modules["pynvml"]
         raise NvmlFailed("pynvml cannot be run here: %s: %s." % (type(error).__name__, error)) from error
+    # It is a third of a megabyte.
+    provided.clear()
     return module
 
 
