@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import fields
 from typing import Any
 
 from deployments.domain.errors import PilothouseError
 from deployments.remote.launcher import HelperFailed, StartRequest
+from deployments.remote.stub_chat import StubChat
 from deployments.remote.stub_node import StubNode
 
 SHORTEST_S = 0.1
@@ -21,10 +23,12 @@ class Machine:
 
     Attributes:
         node: What it is and what runs there.
+        chat: What its engines say when they are talked to.
     """
 
     def __init__(self, node: StubNode) -> None:
         self.node = node
+        self.chat = StubChat()
         self._watchers: set[asyncio.Event] = set()
 
     def ring(self) -> None:
@@ -41,6 +45,8 @@ class Machine:
         if verb == "watch":
             return await self._watch(args, event)
         self.node.raise_failure(verb)
+        if verb == "converse":
+            return await self._converse(args, event)
         if verb == "logs":
             return await self._logs(**args)
         work = _VERBS.get(verb)
@@ -69,6 +75,16 @@ class Machine:
             if due is not None:
                 due.cancel()
 
+    async def _converse(self, args: dict[str, Any], event: Event) -> Any:
+        process = self.node.processes.get(args["process"])
+        if process is None or not process.alive:
+            code = "UNKNOWN_PROCESS" if process is None else "NOT_RUNNING"
+            raise HelperFailed(f"Process {args['process']} does not run.", code=code)
+        async with aclosing(self.chat.answer(args["path"], args["body"])) as events:
+            async for each in events:
+                event(each)
+        return {"bytes": 0, "cancelled": False}
+
     async def _logs(self, process: str, offset: int, limit: int = 65536, wait_s: float = 0.0) -> Any:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_s
@@ -86,7 +102,7 @@ def hello(node: StubNode) -> dict[str, Any]:
         "pid": 2000,
         **{name: facts[name] for name in ("uid", "user", "hostname", "boot_id", "machine_id", "state_dir")},
         "noise_note": None,
-        "wants": [],
+        "wants": ["pynvml"] if facts["nvidia_smi"]["found"] else [],
     }
 
 

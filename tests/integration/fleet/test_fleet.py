@@ -70,6 +70,17 @@ async def test_an_exit_is_heard_on_the_watch(fleet, real, target):
     assert report["processes"]["p2"]["exit"]["signal"] == 9
 
 
+async def test_an_engine_is_talked_to(real, target):
+    await asyncio.to_thread(real.start, target(6), request("p6"))
+    async with contextlib.aclosing(real.converse(target(6), "p6", "/v1/completions", {"prompt": "x"})) as events:
+        said = [event async for event in events]
+    assert said[0] == {"asked": True}
+    assert said[-1]["lines"][-1] == "data: [DONE]"
+    with pytest.raises(HelperFailed, match="does not run"):
+        async with contextlib.aclosing(real.converse(target(6), "none", "/v1/completions", {})) as events:
+            await anext(events)
+
+
 def test_refusals_come_as_they_do_from_machines(fleet, real, target):
     with pytest.raises(HelperFailed) as caught:
         real.read_model(target(4), "/models/none")
