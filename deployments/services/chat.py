@@ -35,14 +35,22 @@ MAX_TEMPERATURE = 2.0
 SILENCE_S = 60.0
 TOTAL_S = 600.0
 ANSWER_LETTERS = 4_000_000
+# Answers at the same time in one operating system process; each has a connection of its own.
+MAX_OPEN = 64
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
 
 _turn = itertools.count()
+_on_their_way: set[int] = set()
 
 
 class NotReady(Conflict):
     code = "NOT_READY"
     default_remedy = "Wait until one of its engines is ready; the deployment's page says what it waits for."
+
+
+class TooManyChats(Conflict):
+    code = "TOO_MANY_CHATS"
+    default_remedy = "Wait until some of the answers on their way are complete."
 
 
 class EngineRefused(DomainError):
@@ -136,8 +144,19 @@ class Conversation:
         """The words as they come. Closing it ends the request on the engine.
 
         Raises:
-            EngineRefused, EngineFailed, AnswerBroke, EngineSilent, AnswerTooLong, RemoteError
+            TooManyChats, EngineRefused, EngineFailed, AnswerBroke, EngineSilent, AnswerTooLong, RemoteError
         """
+        if len(_on_their_way) >= MAX_OPEN:
+            raise TooManyChats(f"{MAX_OPEN} answers are on their way already.")
+        _on_their_way.add(id(self))
+        try:
+            async with aclosing(self._heard()) as pieces:
+                async for piece in pieces:
+                    yield piece
+        finally:
+            _on_their_way.discard(id(self))
+
+    async def _heard(self) -> AsyncGenerator[Chunk, None]:
         events = launcher().converse(self.target, self.process, self.path, self.body)
         began = heard = time.monotonic()
         async with aclosing(events):

@@ -93,6 +93,16 @@ REASONS: dict[str, Promise] = {
     "JOB_FAILED": gettext_lazy("job failed"),
     "CANCELLED": gettext_lazy("cancelled"),
     "KEY_READ": gettext_lazy("API key read"),
+    "NOT_READY": gettext_lazy("not ready"),
+    "TOO_MANY_CHATS": gettext_lazy("too many chats"),
+    "NO_CHAT_TEMPLATE": gettext_lazy("no chat template"),
+    "ENGINE_REFUSED": gettext_lazy("refused by the engine"),
+    "ENGINE_FAILED": gettext_lazy("engine failed"),
+    "ENGINE_UNREACHABLE": gettext_lazy("engine takes no connection"),
+    "ENGINE_BROKE": gettext_lazy("engine broke off"),
+    "ENGINE_SILENT": gettext_lazy("engine silent"),
+    "ANSWER_BROKE": gettext_lazy("answer broke off"),
+    "ANSWER_TOO_LONG": gettext_lazy("answer too long"),
 }
 
 PHASES: dict[str, Promise] = {

@@ -216,6 +216,21 @@ def test_silence_and_length_have_limits(served: StubLauncher, api: Program, monk
     assert (served.chat.open, served.chat.aborted) == (0, 3)
 
 
+async def test_only_so_many_answers_are_on_their_way_at_once(
+    served: StubLauncher, operator: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat, "MAX_OPEN", 1)
+    served.chat.gate.clear()
+    token = await later(token_for)(operator)
+    first = await stream(token)
+    assert [(await first.next())["kind"] for _ in range(2)] == ["began", "text"]
+    _, refused = await (await stream(token)).rest()
+    assert (refused["error"]["code"], len(served.chat.heard)) == ("TOO_MANY_CHATS", 1)
+    await first.close()
+    served.chat.gate.set()
+    assert (await (await stream(token)).rest())[-1]["kind"] == "done"
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from .client import Client, Refused, until
-from .conftest import Engines
+from .conftest import Engines, interpreters
 
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
+FOUND = interpreters()
 KEY = "sk-only-on-the-node"
 
 
@@ -64,6 +65,12 @@ def test_words_come_one_by_one_and_the_engine_is_asked_with_its_key(client: Clie
     assert talk.result is not None
     assert not talk.result["cancelled"]
     assert KEY not in str(talk.events)
+
+
+@pytest.mark.parametrize("version", [name for name in FOUND if tuple(map(int, name.split("."))) >= (3, 8)])
+def test_every_python_passes_an_answer_on(connect: Any, engine: str, version: str) -> None:
+    talk = Talk(connect(interpreter=FOUND[version]), engine)
+    assert "".join(talk.words()) == "The ship is on her course."
 
 
 def test_the_first_word_is_here_while_the_engine_still_works(client: Client, engine: str, port: int) -> None:
