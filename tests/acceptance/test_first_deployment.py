@@ -181,6 +181,7 @@ def test_a_viewer_sees_everything_and_can_do_nothing(known, panel, browser):
     posts = {
         "/deployments/watched/stop/": {},
         "/deployments/watched/scale/": {"replicas": "1"},
+        "/deployments/watched/chat/": {"said": "Hello", "mode": "plain", "max_tokens": "1", "temperature": "0"},
         f"/nodes/{known.name}/intent/": {"intent": "CORDONED"},
         "/add/deployment/": {"name": "hers", "model": "small", "layout": "one", "replicas": "1"},
         "/settings/keys/": {"name": "hers", "source": "generate"},
