@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 from urllib.parse import parse_qs
 
-from asgiref.sync import sync_to_async
 from channels.layers import get_channel_layer
 from django.conf import settings
 from django.db import DatabaseError
@@ -207,7 +206,7 @@ class _Socket:
         async with Subscription(groups) as subscription:
             await self._watch(page)
             await accept()
-            await _first_of(
+            await first_of(
                 self._hear(), self._listen(subscription, page), self._deliver(), self._check(subscription, page, person)
             )
 
@@ -290,17 +289,24 @@ async def _ask(question: Callable[..., Any], *args: Any) -> Any:
         finally:
             give_back_connection()
 
-    return await sync_to_async(answer, thread_sensitive=False)()
+    return await asyncio.to_thread(answer)
 
 
-async def _first_of(*parts: Coroutine[Any, Any, None]) -> None:
+async def first_of(*parts: Coroutine[Any, Any, None]) -> None:
     """Run all until one ends, then end the others and raise what it raised."""
     tasks = [asyncio.ensure_future(part) for part in parts]
     try:
         done, _pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _end(tasks)
     for task in done:
         task.result()
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel until all have ended: one that just got its answer from the broker may miss the first time."""
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=0.1)
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import errno
@@ -18,7 +19,7 @@ from controlplane import web
 from deployments.services import layouts
 from deployments.services.access import Actor
 from monitoring import consumers
-from monitoring.consumers import OUTBOX_SIZE, Outbox
+from monitoring.consumers import OUTBOX_SIZE, Outbox, first_of
 from tests.browser import live
 
 from .client import Page, handshake, push, sign_in, until
@@ -119,3 +120,22 @@ def test_pages_that_are_open_are_sent_away_when_the_broker_goes(
     with Page(url_by_line, "/ws/live/all/", sign_in(admin)) as page:
         line.cut()
         assert page.closed_with() == 1013
+
+
+async def test_what_misses_its_cancellation_is_cancelled_again() -> None:
+    missed = False
+
+    async def ends() -> None:
+        await asyncio.sleep(0)
+
+    async def misses() -> None:
+        nonlocal missed
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            missed = True
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(30):
+        await first_of(ends(), misses())
+    assert missed
