@@ -144,7 +144,8 @@ class Writer:
             if one.report is None or one.heard_at is None:
                 continue
             with contextlib.suppress(Exception):  # told of when it is tried alone
-                rows.append(Quiet(pk, kept(one.report), one.report.get("boot_id") or "", one.heard_at))
+                boot_id = (one.report.get("boot_id") or "").replace("\0", "\ufffd")
+                rows.append(Quiet(pk, kept(one.report), boot_id, one.heard_at))
         try:
             return record_quiet(rows)
         except AWAY:

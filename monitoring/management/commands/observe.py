@@ -7,6 +7,7 @@ import contextlib
 import signal
 from typing import Any
 
+import uvloop
 from django.core.management.base import BaseCommand
 
 from monitoring.observer import Observer
@@ -16,7 +17,8 @@ class Command(BaseCommand):
     help = "Watches all nodes and writes down what they say, until SIGTERM or Ctrl-C."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        asyncio.run(_observe())
+        # asyncio's own loop takes a fifth more CPU for the same streams.
+        uvloop.run(_observe())
 
 
 async def _observe() -> None:
