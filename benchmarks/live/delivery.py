@@ -26,7 +26,7 @@ Figures = dict[str, Any]
 
 
 def run(options: Options) -> Figures:
-    nodes, seconds = (10, 6.0) if options.quick else (100, 20.0)
+    nodes, seconds = (10, 6.0) if options.quick else (100, 15.0)
     found: Figures = {}
     with Stand() as stand, FleetApart(nodes) as fleet:
         fleet.make_busy()

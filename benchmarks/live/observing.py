@@ -25,7 +25,7 @@ from tests.lab.needs import LabUnavailable
 from tests.lab.panel import until
 
 OBSERVER, BARE = "observer", "asyncssh + msgspec"
-OPEN_S, SETTLE_S = 90.0, 6.0
+OPEN_S, SETTLE_S = 90.0, 5.0
 Endpoints = Sequence[dict[str, Any]]
 
 
@@ -65,7 +65,7 @@ def _simulated(stand: Stand, fleet: FleetApart) -> Endpoints:
 
 
 def _measure(stand: Stand, endpoints: Endpoints, options: Options) -> dict[str, Any]:
-    seconds, repetitions = (4.0, 1) if options.quick else (15.0, 2)
+    seconds, repetitions = (4.0, 1) if options.quick else (12.0, 2)
     given = [{**endpoint, "installation": stand.inside("installation")} for endpoint in endpoints]
     parts: dict[str, list[dict[str, float]]] = {OBSERVER: [], BARE: []}
     lags: list[float] = []

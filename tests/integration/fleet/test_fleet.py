@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from asgiref.sync import sync_to_async
 
@@ -90,6 +91,16 @@ def test_refusals_come_as_they_do_from_machines(fleet, real, target):
     assert not real.stop(target(4), StopRequest("p4")).proven
     with pytest.raises(RuntimeError, match="no switch"):
         fleet.tell("node-004", "set", values={"facts": {}})
+
+
+async def test_nodes_can_send_garbage(fleet, real, target):
+    fleet.tell("node-007", "set", values={"garbage": "telemetry"})
+    with pytest.raises(msgspec.ValidationError):
+        read_sample(await first(real, target(7), lambda report: True, gpu=True))
+    fleet.tell("node-007", "set", values={"garbage": "report"})
+    with pytest.raises(HelperFailed) as caught:
+        await first(real, target(7), lambda report: True, gpu=True)
+    assert caught.value.code == "BAD_REPORT"
 
 
 def test_a_silent_node_is_unreachable_until_it_is_back(fleet, real, target):
