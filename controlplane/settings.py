@@ -172,6 +172,8 @@ STORAGES = {
 }
 WHITENOISE_USE_FINDERS = True
 
+# They tell of every task, and of rings that have expired, which is what rings do.
+_CELERY_QUIET = ("worker.consumer", "worker.strategy", "worker.request", "app.trace")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -185,6 +187,6 @@ LOGGING = {
         # It repeats each second that the broker is away; who listens says it once.
         "channels_redis": {"level": "CRITICAL"},
         "celery.beat": {"level": "WARNING"},
-        **{f"celery.{name}": {"level": "WARNING"} for name in ("worker.consumer", "worker.strategy", "app.trace")},
+        **{f"celery.{name}": {"level": "WARNING"} for name in _CELERY_QUIET},
     },
 }
