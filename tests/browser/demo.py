@@ -14,7 +14,7 @@ from deployments.remote.stub_node import StubProcess
 from deployments.services import deployments, jobs, keys, layouts, models, nodes
 from deployments.services.access import Actor
 from deployments.services.deployments import DeploymentInput
-from tests.browser import live
+from tests.browser import live, telemetry
 
 LOGS = Path(__file__).parents[1] / "golden" / "logs"
 BIG = "/models/Qwen2.5-32B-Instruct"
@@ -39,6 +39,7 @@ def fleet(stub: StubLauncher, admin: Actor) -> None:
     models.fingerprint_files(admin, models.get_model("qwen2.5-7b"), ["atlas-01", "atlas-02"])
     _deploy(admin, stub)
     _trouble(admin, stub)
+    telemetry.hear()
 
 
 def ticks(count: int) -> None:

@@ -102,6 +102,7 @@ def test_two_gpus_are_instruments_and_eight_hundred_a_map(
 def _readme(browser: Browser) -> None:
     """The picture in the README, without the language switch, whose words need a font that not all machines have."""
     page = _sign_in(browser, viewport={"width": 1360, "height": 860}, color_scheme="dark")
+    telemetry.hear()
     page.goto("/deployments/chat-7b/")
     page.locator(".languages").evaluate("form => form.hidden = true")
     page.screenshot(path=ROOT / "docs" / "screenshot.png")

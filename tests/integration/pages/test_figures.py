@@ -112,7 +112,7 @@ def test_a_process_of_somebody_else_is_shown_with_its_user_and_command(node: Nod
     _hear(node, gpu=_gpus(node, {"memory_used": 9 * GIB, "processes": (theirs,)}))
     page = read(as_viewer.get("/nodes/node-1/"))
     assert "eve not ours python3 train.py pid 4711 9 GiB" in page.text
-    assert "other owners 9 GiB" in page.text
+    assert "others 9 GiB" in page.text
     assert "eve" in read(as_viewer.get("/")).text
 
 
