@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth import get_user_model
+from django.db import connections
 from django.test import AsyncClient, Client
 
 from deployments.domain.states import Wish
@@ -25,6 +27,13 @@ later = sync_to_async
 PAGE = "/deployments/chat/chat/"
 FORM = {"said": "Hello", "mode": "chat", "max_tokens": "64", "temperature": "0.5"}
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+@pytest.fixture(autouse=True)
+async def _no_connection_stays(db: None) -> AsyncIterator[None]:
+    """Synchronous parts of asynchronous requests run in a thread whose connection outlives the request here."""
+    yield
+    await later(connections.close_all)()
 
 
 @pytest.fixture
