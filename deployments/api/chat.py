@@ -12,8 +12,8 @@ from deployments.schemas.chat import ChatAnswer, ChatRequest
 from deployments.services import chat
 from deployments.services.chat_events import EventStream, frames
 
-# Part of the router of deployments.
-router = Router(tags=["deployments"])
+# A part of the router of deployments, under its tag.
+router = Router()
 _STREAM = {
     "responses": {
         200: {
