@@ -77,7 +77,9 @@ def _feed_lines(lines: dict[str, TrendLine], values: dict[str, float | None], at
     """One line for each accelerator that is there now."""
     for gone in lines.keys() - values.keys():
         del lines[gone]
-    return {uuid: lines.setdefault(uuid, TrendLine()).feed(at, value) for uuid, value in values.items()}
+    for new in values.keys() - lines.keys():
+        lines[new] = TrendLine()
+    return {uuid: lines[uuid].feed(at, value) for uuid, value in values.items()}
 
 
 def _memory_percent(gpu: Gpu) -> float | None:

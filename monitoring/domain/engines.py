@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from math import floor, isfinite
+from operator import sub
 from typing import NamedTuple
 
 from . import metrics as catalogue
@@ -122,7 +123,7 @@ def _quantiles(past: _Seen, now: _Seen, metric: Metric) -> Quantiles:
     (_, old), (bounds, new) = past.buckets[metric.name], now.buckets[metric.name]
     if old is None or new is None or old is new:
         return Quantiles()
-    counted = [max(0.0, b - a) for a, b in zip(old, new, strict=True)]
+    counted = tuple(map(sub, new, old))
     return Quantiles(p50=quantile(0.5, bounds, counted), p99=quantile(0.99, bounds, counted))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable
 from math import isfinite
+from operator import add, sub
 from typing import Generic, TypeVar
 
 from .samples import Series
@@ -66,21 +67,25 @@ class RisingBuckets:
         self._before = series
         for one in series:
             if one.buckets:
-                self._add(labels_of(one), tuple(bound for bound, _ in one.buckets), [n for _, n in one.buckets])
+                bounds, counts = zip(*one.buckets, strict=True)
+                self._add(labels_of(one), bounds, counts)
         return self.counts
 
-    def _add(self, labels: Labels, bounds: Bounds, found: Sequence[float]) -> None:
-        if not all(map(isfinite, found)):
+    def _add(self, labels: Labels, bounds: Bounds, counts: tuple[float, ...]) -> None:
+        if not isfinite(sum(counts)):
             return
         if bounds != self.bounds:
             self.bounds, self.counts, self._values = bounds, None, {}
-        counts = tuple(found)
-        before = self._values.get(labels, counts)
+        before = self._values.get(labels)
         self._values[labels] = counts
-        if any(map(float.__lt__, map(float, counts), map(float, before))):
-            before = (0.0,) * len(counts)
-        totals = self.counts or (0.0,) * len(counts)
-        self.counts = tuple(total + max(new - old, 0.0) for total, new, old in zip(totals, counts, before, strict=True))
+        if self.counts is None:
+            self.counts = (0.0,) * len(counts)
+        if before is None:
+            return
+        gained: Iterable[float] = tuple(map(sub, counts, before))
+        if min(gained, default=0.0) < 0:
+            gained = (max(count, 0.0) for count in counts)
+        self.counts = tuple(map(add, self.counts, gained))
 
 
 class Window(Generic[Value]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -23,7 +24,7 @@ def quantile(q: float, bounds: Sequence[float | None], counts: Sequence[float]) 
     if total <= 0:
         return None
     rank = q * total
-    place = next(i for i, count in enumerate(rising) if count >= rank)
+    place = bisect_left(rising, rank)
     if place == len(bounds) - 1:
         return bounds[-2]
     return _within(place, rank, bounds, rising)

@@ -21,7 +21,9 @@ class TrendLine:
 
     def feed(self, at: float, value: float | None) -> Trend:
         """Takes a value (None = not known) heard at `at`; returns the trend up to then, all of TREND_LENGTH values."""
-        self._move(int(at // TREND_STEP_S))
+        slot = int(at // TREND_STEP_S)
+        if slot != self._slot:
+            self._move(slot)
         if value is not None:
             self._sum += value
             self._count += 1
