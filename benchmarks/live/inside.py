@@ -47,6 +47,13 @@ def heard(data: None) -> dict[str, Any]:
     return {"heard": Node.objects.filter(heard_at__isnull=False).count(), "errors": dict(errors)}
 
 
+def forget(data: None) -> int:
+    """Takes back that nodes were heard; how many that were."""
+    from deployments.models import Node
+
+    return Node.objects.update(heard_at=None, error=None, report={})
+
+
 def installation(data: None) -> str:
     from deployments.targets import installation_id
 
@@ -94,7 +101,7 @@ def pages(data: dict[str, Any]) -> dict[str, Any]:
 
 VERBS: dict[str, Callable[[Any], Any]] = {
     function.__name__: function
-    for function in (register_fleet, register_hosts, heard, installation, sign_in, notes, pages)
+    for function in (register_fleet, register_hosts, heard, forget, installation, sign_in, notes, pages)
 }
 
 

@@ -66,7 +66,8 @@ def _simulated(stand: Stand, fleet: FleetApart) -> Endpoints:
 
 def _measure(stand: Stand, endpoints: Endpoints, options: Options) -> dict[str, Any]:
     seconds, repetitions = (4.0, 1) if options.quick else (12.0, 2)
-    given = [{**endpoint, "installation": stand.inside("installation")} for endpoint in endpoints]
+    installation = stand.inside("installation")
+    given = [{**endpoint, "installation": installation} for endpoint in endpoints]
     parts: dict[str, list[dict[str, float]]] = {OBSERVER: [], BARE: []}
     lags: list[float] = []
     for _ in range(repetitions):
@@ -87,6 +88,7 @@ def _measure(stand: Stand, endpoints: Endpoints, options: Options) -> dict[str, 
 
 def _observer(stand: Stand, nodes: int, seconds: float) -> dict[str, float]:
     """CPU and memory of `manage.py observe`, and what it makes the servers do, once it hears all nodes."""
+    stand.inside("forget")
     began = time.monotonic()
     stand.start("observer")
     try:
