@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +36,19 @@ class Browser:
         page.on("console", lambda said: said.type in ("error", "warning") and self.complaints.append(said.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         return page
+
+
+def apart(work: Callable[..., object], *args: object, **named: object) -> None:
+    """Done in another thread: the one of the browser runs an event loop, where nothing can be announced."""
+
+    from django.db import connection
+
+    def done() -> None:
+        work(*args, **named)
+        connection.close()
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(done).result()
 
 
 @pytest.fixture(scope="session")

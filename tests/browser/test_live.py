@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from django.db import connection
 from playwright.sync_api import Locator, Page, expect
 
 from deployments.services import keys, nodes, people
 from deployments.services.access import Actor
-from tests.browser.conftest import Browser
+from tests.browser.conftest import Browser, apart
 from tests.integration.panel import person, ready_node
 from tests.integration.sockets.client import push, sign_in
 
@@ -40,17 +37,6 @@ def never_polls(page: Page) -> None:
 
 def link(page: Page) -> Locator:
     return page.locator("#link-state [role=status]")
-
-
-def apart(work: Callable[..., object], *args: object, **named: object) -> None:
-    """Done in another thread: the one of the browser runs an event loop, where nothing can be announced."""
-
-    def done() -> None:
-        work(*args, **named)
-        connection.close()
-
-    with ThreadPoolExecutor(1) as threads:
-        threads.submit(done).result()
 
 
 def add_node(admin: Actor, name: str) -> None:

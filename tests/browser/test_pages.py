@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Browser
+from tests.browser.conftest import Browser, apart
 from tests.integration.panel import PASSWORD, person
 
 pytestmark = pytest.mark.browser
@@ -108,6 +108,7 @@ def _deployed(admin, stub):  # type: ignore[no-untyped-def]
 
 def test_what_was_opened_and_ticked_stays_when_a_live_part_changes(still: Browser, stub) -> None:  # type: ignore[no-untyped-def]
     from deployments.models import Deployment
+    from deployments.transitions import ring_pages
 
     admin = person("ada", "admin")
     _deployed(admin, stub)
@@ -115,6 +116,7 @@ def test_what_was_opened_and_ticked_stays_when_a_live_part_changes(still: Browse
     page.goto("/deployments/chat/")
     page.get_by_text("Command").click()
     Deployment.objects.update(state="DEGRADED")
+    apart(ring_pages, deployment=Deployment.objects.get().pk)
     expect(page.locator(".head .badge")).to_have_text("degraded", timeout=SOON)
     expect(page.locator("details[open] code").first).to_be_visible()
     assert still.complaints == []
@@ -142,12 +144,13 @@ def test_keys_lead_to_places_and_the_theme_and_language_are_kept(still: Browser)
 def test_a_panel_that_is_gone_is_said_to_be_gone_and_what_was_seen_stays(still: Browser) -> None:
     person("vera", "viewer")
     page = _sign_in(still, "vera")
-    expect(page.locator("#link-state")).to_have_text("live")
+    expect(page.locator("#link-state [role=status]")).to_have_text("live")
+    page.evaluate("document.querySelector('[data-live]').dataset.slow = 1")
     page.route("**/*", lambda route: route.abort())
     expect(page.get_by_text("The panel does not answer.")).to_be_visible(timeout=SOON)
     expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_visible()
     page.unroute("**/*")
-    expect(page.locator("#link-state")).to_have_text("live", timeout=SOON)
+    expect(page.locator("#link-state [role=status]")).to_have_text("live", timeout=SOON)
 
 
 def test_without_scripts_people_sign_in_preview_deploy_and_stop(still: Browser, stub) -> None:  # type: ignore[no-untyped-def]
