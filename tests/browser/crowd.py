@@ -22,12 +22,16 @@ NAMES = ("chat-7b", "coder-32b", "judge", "embed", "vision-72b", "draft", "summa
 STATES = ("READY",) * 7 + ("STARTING", "UNHEALTHY", "READY", "READY", "FAILED")
 
 
-def gather(nodes: int, gpus: int) -> None:
-    """`nodes` machines with `gpus` GPUs each, most of them held by engines of up to eight deployments."""
+def gather(nodes: int, gpus: int, named: str = "") -> None:
+    """`nodes` machines with `gpus` GPUs each, most of them held by engines of up to eight deployments.
+
+    Args:
+        named: What all names begin with, so that a crowd can join another.
+    """
     chance = random.Random(nodes * gpus)
-    deployments = [_deployment(name) for name in NAMES[: max(1, min(8, nodes * gpus // 2))]]
+    deployments = [_deployment(named + name) for name in NAMES[: max(1, min(8, nodes * gpus // 2))]]
     for place in range(nodes):
-        node = _node(f"rack{place // 8 + 1:02}-{place % 8 + 1}", gpus)
+        node = _node(f"{named}rack{place // 8 + 1:02}-{place % 8 + 1}", gpus)
         slots = list(node.accelerators.all())
         while slots:
             size = min(len(slots), chance.choice((1, 2, 4, 8)))

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from django.core.cache import cache
+from django.db import connection
 from django.template.loader import render_to_string
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone, translation
 
 from deployments import reports
-from deployments.models import Accelerator, Node, Process
+from deployments.models import Accelerator, Deployment, Node, Process
 from deployments.remote import launcher
 from deployments.remote.stub import StubLauncher
 from deployments.remote.stub_facts import h200_host
@@ -23,6 +25,7 @@ from deployments.targets import target_of
 from monitoring.domain.figures import EngineFigures, NodeFigures, Quantiles, Trend, encode
 from monitoring.domain.samples import Gpu, GpuProcess, Gpus, Host, Network
 from monitoring.domain.shares import memory_of, together
+from tests.browser import crowd, telemetry
 
 from ..panel import found_model, ready_node, settle, single_layout
 from .reading import Page, read
@@ -248,6 +251,30 @@ def test_fragments_speak_the_readers_language_and_carry_no_forms(node: Node) -> 
         assert page.attributes.count(("div" if name != "node_line" else "span", "hx-swap-oob", "true")) == 1
         assert {a for _, a, _ in page.attributes if a.startswith("hx-")} == {"hx-swap-oob"}
         assert not page.actions
+
+
+def test_a_pushed_cell_is_the_one_that_the_page_wrote(node: Node, as_viewer: Client) -> None:
+    gpus = _gpus(node, {"utilization": 63.0, "memory_used": GIB})
+    _hear(node, gpu=gpus)
+    context = {"figures": NodeFigures(node=node.pk, heard_at=1.0), "gpu": gpus.devices[0]}
+    assert render_to_string("live/cell.html", context) in as_viewer.get("/").content.decode()
+    pushed = render_to_string("live/cell.html", {**context, "oob": True})
+    assert pushed.replace(' hx-swap-oob="true"', "") == render_to_string("live/cell.html", context)
+
+
+def test_the_map_of_a_large_fleet_stays_light(as_viewer: Client) -> None:
+    crowd.gather(nodes=2, gpus=8)
+    telemetry.hear()
+    with CaptureQueriesContext(connection) as few:
+        as_viewer.get("/")
+    Deployment.objects.all().update(removed_at=timezone.now())
+    crowd.gather(nodes=30, gpus=8, named="more-")
+    telemetry.hear()
+    with CaptureQueriesContext(connection) as many:
+        answer = as_viewer.get("/")
+    assert len(many) == len(few)
+    assert answer.content.count(b'class="cell-figures') == 32 * 8
+    assert len(answer.content) < 40_000 + 32 * 8 * 700
 
 
 def test_gaps_of_a_trend_stay_gaps(node: Node, as_viewer: Client) -> None:
