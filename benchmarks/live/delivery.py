@@ -37,6 +37,7 @@ def run(options: Options) -> Figures:
         for kind in ("node", "fleet"):
             for count in (1, 50):
                 case = f"{kind}, {count} socket{'s' if count > 1 else ''}"
+                stand.inside("unwatch")
                 found[case] = asyncio.run(_case(stand, cookie, rows, kind, count, seconds))
     gpus = fleet.told["gpus"]
     print(_table(found, f"{nodes} nodes x {gpus} GPUs: ms, P50 / P99", seconds))

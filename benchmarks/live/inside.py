@@ -93,6 +93,16 @@ def notes(data: dict[str, Any]) -> dict[str, Any]:
     return asyncio.run(note(data["nodes"], data["groups"], data["seconds"]))
 
 
+def unwatch(data: None) -> bool:
+    """Lets nobody have watched anything: what was is rendered for half a minute more otherwise."""
+    from django.core.cache import caches
+
+    from monitoring.sinks.watchers import KEY
+
+    backend: Any = caches["default"]
+    return bool(backend._cache.get_client(write=True).delete(KEY))
+
+
 def pages(data: dict[str, Any]) -> dict[str, Any]:
     from benchmarks.live.weighing import weigh
 
@@ -101,7 +111,7 @@ def pages(data: dict[str, Any]) -> dict[str, Any]:
 
 VERBS: dict[str, Callable[[Any], Any]] = {
     function.__name__: function
-    for function in (register_fleet, register_hosts, heard, forget, installation, sign_in, notes, pages)
+    for function in (register_fleet, register_hosts, heard, forget, installation, sign_in, notes, unwatch, pages)
 }
 
 
