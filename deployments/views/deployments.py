@@ -15,7 +15,7 @@ from deployments.domain.log_lines import clean
 from deployments.domain.specs import ProcessEvidence
 from deployments.domain.states import PROCESS_FINAL, ProcessState, Wish
 from deployments.forms.wishes import ScaleForm
-from deployments.models import Deployment, Process, Replica
+from deployments.models import Deployment, Node, Process, Replica
 from deployments.services import deployments, fleet, history
 from deployments.services.access import Actor, Role, require
 
@@ -76,7 +76,7 @@ def detail(request: HttpRequest, actor: Actor, name: str) -> HttpResponse:
         "earlier": [row for row in rows if row.process.pk not in current][:20],
         "endpoints": [{**end, "curl": deployments.curl_line(deployment, end["url"])} for end in found],
         "engines": [row.process for replica in shown for row in replica.processes if row.measured],
-        "blind": [row for replica in shown for row in replica.processes if row.process.state == "UNKNOWN"],
+        "blind": _silent([row.process for replica in shown for row in replica.processes]),
         "scale": ScaleForm(initial={"replicas": deployment.replicas_wished}),
         "generations": history.generations(deployment),
         "events": history.of_deployment(deployment),
@@ -84,6 +84,11 @@ def detail(request: HttpRequest, actor: Actor, name: str) -> HttpResponse:
         "place": "deployments",
     }
     return show(request, actor, "deployments/detail.html", context, parts=("live",))
+
+
+def _silent(processes: Sequence[Process]) -> list[Node]:
+    """The nodes of processes that nobody can say anything about now."""
+    return list({row.node_id: row.node for row in processes if row.state == "UNKNOWN"}.values())
 
 
 def _current(process: Process, replica: Replica) -> bool:

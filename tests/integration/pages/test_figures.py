@@ -96,11 +96,11 @@ def test_figures_stand_in_the_cells_and_lines_of_the_fleet(node: Node, as_viewer
 
 
 def test_figures_of_the_past_are_marked_with_their_age(node: Node, as_viewer: Client) -> None:
-    _hear(node, time.time() - 40, gpu=_gpus(node, {"utilization": 63.0}, at=time.time() - 40))
+    _hear(node, time.time() - 170, gpu=_gpus(node, {"utilization": 63.0}, at=time.time() - 170))
     for address in ("/", "/nodes/node-1/"):
         page = read(as_viewer.get(address))
         assert _classes(page, "span" if address == "/" else "div", "stale"), address
-        assert "last seen 40 s ago" in page.text, address
+        assert "last seen 3 min ago" in page.text, address
         assert any(attribute == "data-seen" for _, attribute, _ in page.attributes), address
 
 
@@ -218,6 +218,24 @@ def test_an_engine_shows_its_figures_and_its_deployment_their_sum(node: Node, ad
     there = read(as_viewer.get("/nodes/node-1/"))
     assert "chat engine 0" in there.text
     assert "ours 60 GiB" in there.text
+
+
+def test_a_blind_deployment_names_its_silent_node_once_and_marks_its_figures(
+    node: Node, admin: Actor, as_viewer: Client
+) -> None:
+    found_model(admin)
+    single_layout(admin)
+    settle(deployments.apply(admin, DeploymentInput("chat", "qwen", "one", replicas=2)))
+    long_ago = time.time() - 170
+    engines = {str(pk): EngineFigures(at=long_ago, running=3) for pk in Process.objects.values_list("pk", flat=True)}
+    _hear(node, long_ago, engines=engines)
+    Node.objects.update(state="UNREACHABLE", heard_at=timezone.now() - timezone.timedelta(seconds=170))
+    Process.objects.update(state="UNKNOWN", reason="NODE_SILENT")
+    page = read(as_viewer.get("/deployments/chat/"))
+    assert page.text.count("Last report of node-1: 3 min ago") == 1
+    assert "nothing is stopped because of this" in page.text
+    assert page.text.count("Figures of the past, last seen 3 min ago") == 3
+    assert _classes(page, "div", "stale") == 3
 
 
 def test_an_engine_never_heard_shows_no_empty_figures(node: Node, admin: Actor, as_viewer: Client) -> None:
