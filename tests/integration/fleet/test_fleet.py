@@ -129,10 +129,9 @@ def _without_keys(target):
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_an_observer_hears_every_node_of_it(fleet, real):
+async def test_a_panel_sees_every_node_of_it(fleet, real):
     from django.db import connections
 
-    from deployments.models import Node
     from deployments.remote import use_launcher
     from monitoring.observer import Observer
     from tests.fleet.register import register
@@ -142,21 +141,40 @@ async def test_an_observer_hears_every_node_of_it(fleet, real):
     task = asyncio.create_task(Observer(interval_s=0.5).run())
     try:
         async with asyncio.timeout(DEADLINE_S):
-            while await sync_to_async(Node.objects.filter(heard_at__isnull=True, error__isnull=True).count)():
+            while not await sync_to_async(_all_known)([row.pk for row in rows]):
                 await asyncio.sleep(0.1)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         use_launcher(previous)
     assert len(rows) == NODES
-    await sync_to_async(_all_heard)()
+    await sync_to_async(_all_shown)()
     await sync_to_async(connections.close_all)()
 
 
-def _all_heard() -> None:
+def _all_known(ids: list[int]) -> bool:
+    """Every node was heard, and its figures are in the cache."""
+    from deployments.models import Node
+    from monitoring.services.latest import latest
+
+    errors = dict(Node.objects.filter(error__isnull=False).values_list("name", "error"))
+    assert not errors
+    return latest(ids).keys() == set(ids) and not Node.objects.filter(heard_at__isnull=True).exists()
+
+
+def _all_shown() -> None:
+    from django.contrib.auth import get_user_model
+    from django.test import Client
+
     from deployments.models import Accelerator, Node
+    from tests.integration.panel import person
 
     heard: list[Node] = list(Node.objects.order_by("name"))
-    assert [node.error for node in heard] == [None] * NODES
     assert [node.report["hostname"] for node in heard] == [node.name for node in heard]
     assert Accelerator.objects.count() == 8 * NODES
+    person("vera", "viewer")
+    client = Client()
+    client.force_login(get_user_model().objects.get(username="vera"))
+    page = client.get("/").content.decode()
+    assert [node.name for node in heard if node.name not in page] == []
+    assert page.count("cell-figures") == 8 * NODES
