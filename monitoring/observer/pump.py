@@ -67,9 +67,11 @@ class Observer:
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         tasks += [self._drop(node_id) for node_id in list(self._watches)]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # More than once: a client library that just got its answer may swallow the first.
+        while pending := [task for task in tasks if not task.done()]:
+            for task in pending:
+                task.cancel()
+            await asyncio.wait(pending, timeout=0.5)
         self._bell.close()
         await self._live.close()
         with contextlib.suppress(DatabaseError):
