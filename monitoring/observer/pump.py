@@ -74,8 +74,9 @@ class Observer:
             await asyncio.wait(pending, timeout=0.5)
         self._bell.close()
         await self._live.close()
-        with contextlib.suppress(DatabaseError):
-            await sync_to_async(self._let_go_all)()
+        if not self._outage.lasting:  # a database that is away would only be waited for: leases end by themselves
+            with contextlib.suppress(DatabaseError):
+                await sync_to_async(self._let_go_all)()
 
     async def _round(self) -> None:
         """Renew and take leases, drop nodes that changed or went, start what is missing."""
