@@ -103,6 +103,22 @@ REASONS: dict[str, Promise] = {
     "ENGINE_SILENT": gettext_lazy("engine silent"),
     "ANSWER_BROKE": gettext_lazy("answer broke off"),
     "ANSWER_TOO_LONG": gettext_lazy("answer too long"),
+    "INVALID": gettext_lazy("cannot be done like this"),
+    "ILLEGAL_TRANSITION": gettext_lazy("not possible in this state"),
+    "INTERNAL": gettext_lazy("internal fault"),
+    "BOOT_FAILED": gettext_lazy("helper did not come up"),
+    "PROTOCOL": gettext_lazy("connection disturbed"),
+    "BAD_ANSWER": gettext_lazy("answer makes no sense"),
+    "BAD_REQUEST": gettext_lazy("request not understood"),
+    "BUSY": gettext_lazy("busy with another request"),
+    "DIR_MISSING": gettext_lazy("folder missing"),
+    "NOT_A_FOLDER": gettext_lazy("not a folder"),
+    "DISK_FULL": gettext_lazy("disk full"),
+    "PERMISSION": gettext_lazy("permission denied"),
+    "START_FAILED": gettext_lazy("start failed"),
+    "STATE_DIR": gettext_lazy("state folder unusable"),
+    "STILL_RUNNING": gettext_lazy("still running"),
+    "UNKNOWN_PROCESS": gettext_lazy("process not known to the node"),
 }
 
 PHASES: dict[str, Promise] = {

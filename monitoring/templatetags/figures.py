@@ -85,8 +85,9 @@ def cell(figures: NodeFigures, gpu: Gpu, oob: bool = False) -> SafeString:
     """One GPU's figures on the map: heat, utilisation, memory, power, temperature; written hundreds of times a page."""
     # Instances of one GPU share its index.
     place = f"{gpu.index}-{escape(gpu.uuid[-8:])}" if gpu.mig else gpu.index
-    alien = f'<i class="alien" title="{escape(_("held by others too"))}"></i>' if held_by_others(gpu) else ""
-    says = f"{icon('state-bad')}<b>{escape(_('lost'))}</b>" if gpu.lost else f"<b>{units.percent(gpu.utilization)}</b>"
+    too, lost = escape(_("held by others too")), escape(_("lost"))
+    alien = f'<i class="alien" title="{too}"></i>' if held_by_others(gpu) else ""
+    says = f"{icon('state-bad')}<b>{lost}</b>" if gpu.lost else f"<b>{units.percent(gpu.utilization)}</b>"
     return SafeString(
         f'<span id="cell-{figures.node}-{place}" class="cell-figures {instruments.heat(gpu.utilization)}"'
         f"{SWAP if oob else ''}>"
