@@ -16,7 +16,8 @@ from .specs import Assignment, EngineOptions, LayoutSpec, ModelFacts, NodeView, 
 class Problem:
     """One thing that is wrong or worth knowing about a wish, and what to do about it.
 
-    `severity` is `error` (the launch is refused) or `warning`.
+    `severity` is `error` (the launch is refused) or `warning`. One of a numbered `rule` also says which `setting` must
+    change and `values` of it that would satisfy that rule.
     """
 
     code: str
@@ -25,6 +26,9 @@ class Problem:
     field: str | None = None
     node: str | None = None
     severity: str = "error"
+    rule: int | None = None
+    setting: str | None = None
+    values: tuple[int | float | str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
