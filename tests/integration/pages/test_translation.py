@@ -12,27 +12,40 @@ from pathlib import Path
 from django.template.base import Lexer, TokenType
 
 from deployments.templatetags.sentences import SENTENCES
+from deployments.templatetags.words import REASONS
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "controlplane" / "locale" / "zh_Hans" / "LC_MESSAGES"
 # The API's own page is its documentation, in one language.
 TEMPLATES = sorted(path for path in (ROOT / "templates").rglob("*.html") if path.name != "api_docs.html")
 # Names and abbreviations that are the same in every language.
-SAME = re.compile(r"Pilothouse|pid|UUID|MIG|CUDA|NUMA|CPU|Python|vLLM|TP|PP|DP|English|简体中文|[a-z]|Esc")
+SAME = re.compile(
+    r"Pilothouse|pid|UUID|MIG|CUDA|NUMA|[CG]PU|RAM|P50|P99|Python|vLLM|TP|PP|DP|English|简体中文|[a-z]|Esc"
+)
+# All code that may speak to people.
+SOURCES = sorted(
+    path
+    for app in ("controlplane", "deployments", "monitoring")
+    for path in (ROOT / app).rglob("*.py")
+    if "migrations" not in path.parts
+)
 SHOWN = {"title", "aria-label", "placeholder", "alt", "data-label", "label"}
 QUOTED = r"""(?:"([^"]*)"|'([^']*)')"""
+# Between the context of a text and the text itself, as in the compiled catalogue.
+OF = "\x04"
 
 
 def catalogue() -> dict[str, str]:
-    """msgid -> translation, read from the .po itself."""
+    """msgid, or its context and it -> translation, read from the .po itself."""
     found: dict[str, str] = {}
     for block in (FOLDER / "django.po").read_text(encoding="utf-8").split("\n\n"):
         parts = {
             key: ast.literal_eval("(" + lines + ")")
-            for key, lines in re.findall(r'^(msgid|msgid_plural|msgstr(?:\[0\])?) ((?:".*"\n?)+)', block, re.M)
+            for key, lines in re.findall(r'^(msgctxt|msgid|msgid_plural|msgstr(?:\[0\])?) ((?:".*"\n?)+)', block, re.M)
         }
         if parts.get("msgid"):
-            found[parts["msgid"]] = parts.get("msgstr", parts.get("msgstr[0]", ""))
+            key = OF.join(parts[name] for name in ("msgctxt", "msgid") if name in parts)
+            found[key] = parts.get("msgstr", parts.get("msgstr[0]", ""))
     return found
 
 
@@ -59,32 +72,45 @@ def test_the_compiled_catalogue_is_the_written_one() -> None:
     } == set()
 
 
-def test_every_text_of_templates_and_pages_is_in_the_catalogue() -> None:
-    known = catalogue()
-    missing = {text for template in TEMPLATES for text in _marked(template.read_text(encoding="utf-8"))} - set(known)
-    sources = [
-        *ROOT.glob("deployments/views/*.py"),
-        *ROOT.glob("deployments/forms/*.py"),
-        *ROOT.glob("deployments/templatetags/*.py"),
-    ]
-    missing |= {text for source in sources for text in _called(source)} - set(known)
-    assert missing == set()
+def test_every_text_of_templates_and_code_is_in_the_catalogue_and_nothing_else() -> None:
+    said = {text for template in TEMPLATES for text in _marked(template.read_text(encoding="utf-8"))}
+    said |= {text for source in SOURCES for text in _called(source)}
+    known = set(catalogue())
+    assert said - known == set()
+    assert known - said == set()
 
 
 def _marked(source: str) -> Iterator[str]:
-    for match in re.finditer(r"\{% translate " + QUOTED, source):
-        yield match.group(1) or match.group(2) or ""
+    for match in re.finditer(r"\{% translate " + QUOTED + "(?: context " + QUOTED + ")?", source):
+        first, second, *context = match.groups()
+        yield OF.join([*filter(None, context), first or second or ""])
     for match in re.finditer(r"\{% blocktranslate.*?%\}(.*?)\{% (?:plural|endblocktranslate) %\}", source, re.S):
         yield re.sub(r"\{\{ (\w+) \}\}", r"%(\1)s", match.group(1))
 
 
 def _called(source: Path) -> Iterator[str]:
+    for call in _calls(ast.parse(source.read_text(encoding="utf-8"))):
+        texts = [text for text in call.args if isinstance(text, ast.Constant)]
+        if texts:
+            yield str(texts[0].value)
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
     names = {"_", "gettext", "gettext_lazy", "gettext_noop", "ngettext"}
-    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
-            first = node.args[0]
-            if isinstance(first, ast.Constant):
-                yield str(first.value)
+            yield node
+
+
+def test_no_text_hides_where_the_extraction_does_not_look() -> None:
+    hidden = [
+        f"{source.name}:{call.lineno}"
+        for source in SOURCES
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+        if isinstance(node, ast.JoinedStr)
+        for call in _calls(node)
+    ]
+    assert hidden == []
 
 
 def test_no_template_says_anything_outside_the_catalogue() -> None:
@@ -142,3 +168,66 @@ def test_every_kept_sentence_is_still_said_by_the_code_it_came_from() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     assert [sentence for sentence in SENTENCES if sentence not in said] == []
+
+
+# Said to programs alone, by the API's own layer.
+UNSEEN = {"api", "management", "migrations", "templatetags"}
+UNSEEN_FILES = {"idempotency.py", "paging.py", "stub_node.py", "stub_chat.py"}
+# Said between programs: people are never shown them.
+UNSPOKEN = {
+    "ERROR",
+    "ENGINE_ANSWERED",
+    "NO_ENGINE",
+    "NOT_RUNNING",
+    "TOO_LARGE",
+    "UNKNOWN_VERB",
+    "INVALID_ID",
+    "SCHEMA_MISMATCH",
+}
+
+
+def test_every_fixed_remedy_is_kept_for_translation() -> None:
+    said = {text for tree in _speaking() for node in ast.walk(tree) for text in _remedies(node)}
+    assert said - set(SENTENCES) == set()
+
+
+def _remedies(node: ast.AST) -> Iterator[str]:
+    """What is assigned to a remedy, given as one, or the third argument of an error of the helper."""
+    found: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        found = [node.value for target in node.targets if _name(target) in ("remedy", "default_remedy")]
+    elif isinstance(node, ast.Call):
+        found = [word.value for word in node.keywords if word.arg == "remedy"]
+        if _name(node.func) == "HelperError":
+            found += node.args[2:3]
+    yield from (text for value in found if (text := _constant(value)))
+
+
+def test_every_code_of_an_error_has_words() -> None:
+    said = {code for tree in _speaking() for node in ast.walk(tree) for code in _codes(node)}
+    assert said - set(REASONS) - UNSPOKEN == set()
+
+
+def _codes(node: ast.AST) -> Iterator[str]:
+    found: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        found = [node.value for target in node.targets if _name(target) == "code"]
+    elif isinstance(node, ast.Call):
+        found = [word.value for word in node.keywords if word.arg == "code"]
+        if _name(node.func) == "HelperError":
+            found += node.args[:1]
+    yield from (text for value in found if (text := _constant(value)) and text.isupper())
+
+
+def _speaking() -> Iterator[ast.Module]:
+    for path in (ROOT / "deployments").rglob("*.py"):
+        if not UNSEEN & set(path.parts) and path.name not in UNSEEN_FILES:
+            yield ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _name(node: ast.AST) -> str:
+    return getattr(node, "id", "") or getattr(node, "attr", "")
+
+
+def _constant(node: ast.expr) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

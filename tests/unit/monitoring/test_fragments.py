@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -56,11 +58,35 @@ def test_who_left_and_comes_back_is_shown_everything():
     assert ids(renderer.changes(["fleet.en"], scene(one))["fleet.en"]) == ["cell-1-0", "line-1"]
 
 
-def test_each_language_has_its_own_words(monkeypatch):
+def test_each_language_has_its_own_words():
     engine = EngineFigures(at=NOW, running=3.0)
     found = Renderer().changes(["deployment-5.en", "deployment-5.zh-hans"], scene(deployments={5: {"abc": engine}}))
     assert [ids(elements) for elements in found.values()] == [["engine-abc", "totals-5"]] * 2
     assert "running" in found["deployment-5.en"][0]
+    assert "运行中" in found["deployment-5.zh-hans"][0]
+    assert "running" not in found["deployment-5.zh-hans"][0]
+    assert "首 token 延迟" in found["deployment-5.zh-hans"][1]
+
+
+def test_every_fragment_for_a_chinese_reader_is_chinese():
+    blocked = msgspec.structs.replace(node(1).gpu, problem="DRIVER_BLOCKED")
+    lost = msgspec.structs.replace(blocked.devices[0], lost="Unknown Error", throttle=("sw_power_cap",))
+    one = msgspec.structs.replace(
+        node(1), gpu=msgspec.structs.replace(blocked, devices=(lost,)), engines={"abc": EngineFigures(at=NOW)}
+    )
+    topics = ["fleet.zh-hans", "node-1.zh-hans", "deployment-5.zh-hans"]
+    found = Renderer().changes(topics, scene(one, deployments={5: one.engines}))
+    shown = [element for elements in found.values() for element in elements]
+    assert len(shown) == 7
+    for element in shown:
+        assert re.search("[\u4e00-\u9fff]", element), element
+        assert english(element) == set(), element
+
+
+def english(element: str) -> set[str]:
+    """English words of a fragment's text, names that are the same in every language left out."""
+    words = re.findall(r"[A-Za-z][a-z]{2,}", re.sub(r"<[^>]*>", " ", element))
+    return set(words) - {"token", "tok", "req", "Unknown", "Error", "nvml", "MHz", "KiB", "UTC", "Xid"}
 
 
 def test_an_engine_is_shown_on_its_nodes_page_and_its_deployments():
