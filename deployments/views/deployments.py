@@ -163,7 +163,7 @@ def living(deployment: Deployment) -> list[str]:
     return [
         _("%(role)s %(rank)s on %(node)s, pid %(pid)s: %(accelerators)s")
         % {
-            "role": row.role,
+            "role": _(row.role),
             "rank": row.rank,
             "node": row.node.name,
             "pid": row.pid or "–",
@@ -220,7 +220,8 @@ def force(request: HttpRequest, actor: Actor, process_id: str) -> HttpResponse:
     """Take somebody's word that a process is gone."""
     process = deployments.get_process(process_id)
     name = process.deployment.name
-    words = {"role": process.role, "rank": process.rank, "node": process.node.name}
+    words = {"role": _(process.role), "rank": process.rank, "node": process.node.name}
+    note = _(process.note) if process.note else ""
 
     def act() -> HttpResponse:
         deployments.force_stopped(actor, process_id)
@@ -234,7 +235,7 @@ def force(request: HttpRequest, actor: Actor, process_id: str) -> HttpResponse:
             _("There is no proof that it stopped. Its accelerators and ports are given to others at once."),
             _("If it still runs there, the next process on them will fail or disturb it. Look at the machine first."),
         ],
-        [f"{process.role} {process.rank}, {process.node.name}, pid {process.pid or '–'}: {process.note}"],
+        [f"{words['role']} {process.rank}, {process.node.name}, pid {process.pid or '–'}: {note}"],
         typed=process.node.name,
     )
     return ask(request, actor, Role.admin, question, act)

@@ -134,7 +134,9 @@ def ask(
         NotPermitted: Already when asking, so that nobody reads a question that is not theirs.
     """
     if actor.role < role:
-        raise NotPermitted(_("%(name)s may not do this; it takes %(role)s.") % {"name": actor.name, "role": role.name})
+        raise NotPermitted(
+            _("%(name)s may not do this; it takes %(role)s.") % {"name": actor.name, "role": _(role.name)}
+        )
     context: dict[str, Any] = {"question": question, "action": request.path}
     if request.method == "POST":
         if question.typed and request.POST.get("typed", "") != question.typed:

@@ -182,6 +182,14 @@ def test_all_pages_speak_chinese(addresses: dict[str, str], as_admin: Client) ->
         page = read(as_admin.get(address))
         assert ("html", "lang", "zh-hans") in page.attributes, name
         assert "机群" in page.text, name
+        # An engine's log is shown as it is.
+        assert name == "log" or _english(page.text) == [], name
+
+
+def _english(text: str) -> list[str]:
+    """Runs of three English words or more; commands, paths and arguments have no such runs."""
+    found = re.findall(r"(?<![\w./-])[A-Za-z][a-z]+(?: [a-z]{2,}){2,}(?![\w./-])", text)
+    return [words for words in found if not words.startswith("English ")]
 
 
 def test_a_live_part_that_says_nothing_new_is_not_sent_again(addresses: dict[str, str], as_admin: Client) -> None:
