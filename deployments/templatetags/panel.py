@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from json import dumps
 from typing import Any
 from urllib.parse import quote as quoted
@@ -202,6 +203,7 @@ def api_command(context: template.Context, path: str, body: str) -> str:
 
 
 @register.simple_tag
+@cache
 def icon(name: str) -> SafeString:
     """One of the drawings in icons.svg; words beside it say the same."""
     return format_html(

@@ -94,19 +94,19 @@ class Renderer:
         self._shown: dict[str, dict[str, Shown]] = {}
         self._broken: set[str] = set()
 
-    def changes(self, audiences: Iterable[str], scene: Scene) -> dict[str, list[str]]:
-        """New elements by audience (`<topic>.<language>`); all of them for one that was not there the last time."""
+    def changes(self, audiences: Iterable[str], scene: Scene) -> Iterator[tuple[str, list[str]]]:
+        """New elements, one audience (`<topic>.<language>`) after the other; all of them for one that is new here."""
+        watched = set(audiences)
+        self._shown = {audience: shown for audience, shown in self._shown.items() if audience in watched}
         # Pages share elements, such as an engine's, so each is written once a language.
         written: dict[tuple[str, str], str | None] = {}
-        found, shown = {}, {}
-        for audience in audiences:
+        for audience in watched:
             topic, _, language = audience.partition(".")
             with translation.override(language):
                 page = _Page(self._shown.get(audience, {}), partial(self._write, language, written))
-                found[audience] = page.turn(of_topic(topic, scene))
-            shown[audience] = page.shown
-        self._shown = shown
-        return found
+                elements = page.turn(of_topic(topic, scene))
+            self._shown[audience] = page.shown
+            yield audience, elements
 
     def _write(self, language: str, written: dict[tuple[str, str], str | None], fragment: Fragment) -> str | None:
         name = (fragment.key, language)

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -100,12 +100,10 @@ class Live:
         if not self._watched and not self._shown:
             return
         self._shown = bool(self._watched)
-        loop = asyncio.get_running_loop()
-        changes = await loop.run_in_executor(
-            self._thread, self._screen.changes, frozenset(self._watched), dict(self._figures)
-        )
-        for audience, elements in changes.items():
-            await self._show(audience, elements)
+        changes = self._screen.changes(frozenset(self._watched), dict(self._figures))
+        # One page waits for its own elements, not for those of all the others.
+        while (change := await self._in_thread(next, changes, None)) is not None:
+            await self._show(*change)
 
     async def _ring(self) -> None:
         while self._changed:
@@ -118,8 +116,11 @@ class Live:
             for html in _messages(elements):
                 await _send(f"live.{audience}", {"type": "fragments", "html": html})
         except Exception:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._screen.forget)
+            await self._in_thread(self._screen.forget)
             raise
+
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
 
 class Screen:
@@ -132,17 +133,20 @@ class Screen:
         self._others_at = float("-inf")
         self._outage = Outage(log, "the database is away, so no engines are shown on pages of deployments")
 
-    def changes(self, watched: frozenset[str], figures: dict[int, NodeFigures]) -> dict[str, list[str]]:
-        """New elements by audience, those without any left out."""
+    def changes(self, watched: frozenset[str], figures: dict[int, NodeFigures]) -> Iterator[tuple[str, list[str]]]:
+        """New elements, one audience after the other, those without any left out."""
         if not watched:
             self._renderer = Renderer()
-            return {}
+            return
         close_old_connections()
         try:
-            found = self._renderer.changes(watched, Scene(figures, self._deployments(watched, figures)))
+            scene = Scene(figures, self._deployments(watched, figures))
         finally:
             close_old_connections()
-        return {audience: elements for audience, elements in found.items() if elements}
+        changes = self._renderer.changes(watched, scene)
+        while (change := _at_rest(changes)) is not None:
+            if change[1]:
+                yield change
 
     def forget(self) -> None:
         """Something was not sent: show everything anew."""
@@ -176,6 +180,14 @@ class Screen:
         if now - self._others_at >= OTHERS_S:
             self._others, self._others_at = latest.read(nodes), now
         return {node: one for node, one in self._others.items() if node in nodes}
+
+
+def _at_rest(changes: Iterator[Any]) -> Any:
+    """The next change or None. Rendering may ask the database, whose connection is not kept between two."""
+    try:
+        return next(changes, None)
+    finally:
+        close_old_connections()
 
 
 def _deployment_of(audience: str) -> int | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import groupby
 
 from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from monitoring.domain.figures import TREND_LENGTH, TREND_STEP_S, Trend
@@ -59,7 +61,12 @@ def sparkline(trend: Trend | None, most: float | None = None, label: str = "") -
     Args:
         most: The value of the upper edge; None = the largest that is there.
     """
-    values = trend.values[-TREND_LENGTH:] if trend else ()
+    return _sparkline(trend.values[-TREND_LENGTH:] if trend else (), most, label, get_language())
+
+
+# A trend changes once in TREND_STEP_S seconds and is drawn every second, on many pages.
+@lru_cache(2048)
+def _sparkline(values: tuple[float | None, ...], most: float | None, label: str, _language: str | None) -> SafeString:
     known = [value for value in values if value is not None]
     top = most or max(known, default=0) or 1
     runs = [_run(points, top) for points in _runs(values)]

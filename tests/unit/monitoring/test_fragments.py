@@ -24,43 +24,47 @@ def scene(*nodes: NodeFigures, deployments: dict | None = None) -> Scene:
     return Scene({one.node: one for one in nodes}, deployments or {})
 
 
+def changes(renderer: Renderer, audiences: list[str], shown: Scene) -> dict[str, list[str]]:
+    return dict(renderer.changes(audiences, shown))
+
+
 def ids(elements: list[str]) -> list[str]:
     return [element.partition('id="')[2].partition('"')[0] for element in elements]
 
 
 def test_a_new_audience_is_shown_everything_and_then_what_changed():
     renderer, one, two = Renderer(), node(1), node(2)
-    first = renderer.changes(["fleet.en"], scene(one, two))["fleet.en"]
+    first = changes(renderer, ["fleet.en"], scene(one, two))["fleet.en"]
     assert ids(first) == ["cell-1-0", "line-1", "cell-2-0", "line-2"]
-    assert renderer.changes(["fleet.en"], scene(one, two)) == {"fleet.en": []}
-    later = renderer.changes(["fleet.en"], scene(one, node(2, NOW + 1, utilization=90.0)))["fleet.en"]
+    assert changes(renderer, ["fleet.en"], scene(one, two)) == {"fleet.en": []}
+    later = changes(renderer, ["fleet.en"], scene(one, node(2, NOW + 1, utilization=90.0)))["fleet.en"]
     assert ids(later) == ["cell-2-0", "line-2"]
 
 
 def test_a_cell_whose_gpu_did_not_change_is_not_sent_again():
     renderer = Renderer()
-    renderer.changes(["fleet.en"], scene(node(1)))
-    assert ids(renderer.changes(["fleet.en"], scene(node(1, NOW + 1)))["fleet.en"]) == ["line-1"]
+    changes(renderer, ["fleet.en"], scene(node(1)))
+    assert ids(changes(renderer, ["fleet.en"], scene(node(1, NOW + 1)))["fleet.en"]) == ["line-1"]
 
 
 def test_who_joins_late_is_shown_everything_and_the_others_are_not_bothered():
     renderer, one = Renderer(), node(1)
-    renderer.changes(["fleet.en"], scene(one))
-    both = renderer.changes(["fleet.en", "node-1.en"], scene(one))
+    changes(renderer, ["fleet.en"], scene(one))
+    both = changes(renderer, ["fleet.en", "node-1.en"], scene(one))
     assert both["fleet.en"] == []
     assert ids(both["node-1.en"]) == ["host-1", "gpus-1"]
 
 
 def test_who_left_and_comes_back_is_shown_everything():
     renderer, one = Renderer(), node(1)
-    renderer.changes(["fleet.en"], scene(one))
-    renderer.changes([], scene(one))
-    assert ids(renderer.changes(["fleet.en"], scene(one))["fleet.en"]) == ["cell-1-0", "line-1"]
+    changes(renderer, ["fleet.en"], scene(one))
+    changes(renderer, [], scene(one))
+    assert ids(changes(renderer, ["fleet.en"], scene(one))["fleet.en"]) == ["cell-1-0", "line-1"]
 
 
 def test_each_language_has_its_own_words():
     engine = EngineFigures(at=NOW, running=3.0)
-    found = Renderer().changes(["deployment-5.en", "deployment-5.zh-hans"], scene(deployments={5: {"abc": engine}}))
+    found = changes(Renderer(), ["deployment-5.en", "deployment-5.zh-hans"], scene(deployments={5: {"abc": engine}}))
     assert [ids(elements) for elements in found.values()] == [["engine-abc", "totals-5"]] * 2
     assert "running" in found["deployment-5.en"][0]
     assert "运行中" in found["deployment-5.zh-hans"][0]
@@ -75,7 +79,7 @@ def test_every_fragment_for_a_chinese_reader_is_chinese():
         node(1), gpu=msgspec.structs.replace(blocked, devices=(lost,)), engines={"abc": EngineFigures(at=NOW)}
     )
     topics = ["fleet.zh-hans", "node-1.zh-hans", "deployment-5.zh-hans"]
-    found = Renderer().changes(topics, scene(one, deployments={5: one.engines}))
+    found = changes(Renderer(), topics, scene(one, deployments={5: one.engines}))
     shown = [element for elements in found.values() for element in elements]
     assert len(shown) == 7
     for element in shown:
@@ -92,17 +96,17 @@ def english(element: str) -> set[str]:
 def test_an_engine_is_shown_on_its_nodes_page_and_its_deployments():
     engine = EngineFigures(at=NOW, running=3.0)
     one = msgspec.structs.replace(node(1), engines={"abc": engine})
-    found = Renderer().changes(["node-1.en", "deployment-5.en"], scene(one, deployments={5: {"abc": engine}}))
+    found = changes(Renderer(), ["node-1.en", "deployment-5.en"], scene(one, deployments={5: {"abc": engine}}))
     assert found["node-1.en"][2] == found["deployment-5.en"][0]
 
 
 @pytest.mark.parametrize("topic", ["node-9", "deployment-9", "node-", "nonsense", "", "node-x", "deployment--1"])
 def test_what_is_not_known_shows_nothing(topic):
-    assert Renderer().changes([f"{topic}.en"], scene(node(1))) == {f"{topic}.en": []}
+    assert changes(Renderer(), [f"{topic}.en"], scene(node(1))) == {f"{topic}.en": []}
 
 
 def test_every_element_says_what_it_replaces():
-    found = Renderer().changes(["fleet.en", "node-1.en"], scene(node(1)))
+    found = changes(Renderer(), ["fleet.en", "node-1.en"], scene(node(1)))
     for elements in found.values():
         for element in elements:
             assert 'hx-swap-oob="true"' in element.partition(">")[0]
