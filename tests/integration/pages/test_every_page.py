@@ -15,6 +15,7 @@ from deployments.services import access, deployments
 from deployments.services.access import Actor
 from deployments.services.deployments import DeploymentInput
 from deployments.urls import urlpatterns
+from tests.browser import crowd, telemetry
 
 from ..panel import found_model, ready_node, settle, single_layout
 from .conftest import signed_in
@@ -184,6 +185,23 @@ def test_all_pages_speak_chinese(addresses: dict[str, str], as_admin: Client) ->
         assert "机群" in page.text, name
         # An engine's log is shown as it is.
         assert name == "log" or _english(page.text) == [], name
+
+
+def test_pages_full_of_figures_speak_chinese(stub: StubLauncher, as_admin: Client) -> None:
+    crowd.gather(nodes=2, gpus=4)
+    telemetry.hear()
+    as_admin.post("/i18n/setlang/", {"language": "zh-hans", "next": "/"})
+    name = Deployment.objects.filter(processes__isnull=False).first().name
+    for address, word in (
+        ("/", "使用中的加速器"),
+        ("/nodes/rack01-1/", "显存"),
+        (f"/deployments/{name}/", "首 token 延迟"),
+    ):
+        page = read(as_admin.get(address))
+        assert word in page.text, address
+        assert _english(page.text) == [], address
+        spoken = " ".join(value for _, attribute, value in page.attributes if attribute in ("title", "aria-label"))
+        assert _english(spoken) == [], address
 
 
 def _english(text: str) -> list[str]:
