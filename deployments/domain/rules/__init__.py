@@ -10,12 +10,15 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ..plugins import Problem
-from . import shape
+from . import hardware, machines, parallel, quantized, serving, shape
 from .arguments import Arguments
 from .rule import Rule
 from .subject import Host, Subject
 
-RULES: dict[int, Rule] = {rule.number: rule for module in (shape,) for rule in module.RULES}
+_MODULES = (shape, machines, quantized, hardware, serving, parallel)
+RULES: dict[int, Rule] = {
+    rule.number: rule for rule in sorted((r for m in _MODULES for r in m.RULES), key=lambda rule: rule.number)
+}
 
 __all__ = ["RULES", "Arguments", "Host", "Rule", "Subject", "check"]
 
@@ -28,7 +31,7 @@ def check(subject: Subject, only: Collection[int] | None = None) -> list[Problem
     """
     return [
         replace(problem, rule=number)
-        for number, rule in sorted(RULES.items())
+        for number, rule in RULES.items()
         if only is None or number in only
         for problem in rule.check(subject)
     ]

@@ -9,18 +9,15 @@ from ..plugins import Problem
 from .subject import Subject
 
 Value = int | float | str
-# Where a setting is entered. What is not a size of the layout is an engine argument.
+# Where a setting is entered, if not under its own name. What is none of these is an engine argument.
 FIELDS = {
-    **dict.fromkeys(
-        (
-            *("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "data_parallel_size_local"),
-            *("prefill_context_parallel_size", "decode_context_parallel_size", "backend", "nodes"),
-        )
-    ),
-    "hosts": "nodes",
-    "env": "env",
+    **dict.fromkeys(("nodes", "rank", "headless", "engine_version", "model_path", "compute_capability"), "nodes"),
+    **dict.fromkeys(("packages", "shm_mib", "ram_mib", "open_files", "memlock_unlimited", "rdma"), "nodes"),
     "load_balancers": "layout",
+    "backend": "backend",
 }
+_KINDS = ("tensor", "pipeline", "data", "prefill_context", "decode_context")
+SIZES = frozenset(f"{kind}_parallel_size" for kind in _KINDS) | {"data_parallel_size_local"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ def wrong(
     severity: str = "error",
 ) -> Problem:
     """A launch that would fail: the number that must change, and values of it that satisfy this rule."""
-    field = (FIELDS[setting] or setting) if setting in FIELDS else "args"
+    field = setting if setting in SIZES else FIELDS.get(setting, "env" if setting.isupper() else "args")
     code = code or ("INVALID_OPTION" if field in ("args", "env") else "INVALID_LAYOUT")
     return Problem(code, message, remedy, field, node, severity, setting=setting, values=tuple(values))
 

@@ -12,7 +12,6 @@ from ..specs import Accelerator, EngineOptions, LayoutSpec, ModelFacts, NodeView
 from .arguments import Arguments
 
 
-
 @dataclass(frozen=True, slots=True)
 class Host:
     """One machine of the copy. None = not known.
@@ -44,6 +43,13 @@ class Host:
         """A node of the fleet, with all of its accelerators unless some are named."""
         slots = tuple(node.accelerators if accelerators is None else accelerators)
         return cls(node.name, slots or None, node.engine_version, node.model_path)
+
+    def changed(self, setting: str, value: Any) -> Host:
+        """The same with one fact changed; `compute_capability` is that of all accelerators."""
+        if setting == "compute_capability":
+            slots = tuple(replace(slot, compute_capability=value) for slot in self.accelerators or ())
+            return replace(self, accelerators=slots)
+        return replace(self, **{setting: value})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +114,20 @@ class Subject:
         }
         return cls(model=model, config=config or {}, hosts=machines, platform=platform, **{**values, **more})
 
-    def changed(self, setting: str, value: Any) -> Subject:
-        """The same with one number or setting changed: an attribute of this class, else an engine setting."""
-        if setting in {item.name for item in fields(self)}:
+    def changed(self, setting: str, value: Any, node: str | None = None) -> Subject:
+        """The same with one number or setting changed, as a Problem names it.
+
+        `setting` is an attribute of this class, of the host `node`, an environment variable, else an engine setting;
+        None takes a setting away.
+        """
+        if node is not None and setting in _HOST_SETTINGS:
+            hosts = tuple(host.changed(setting, value) if host.name == node else host for host in self.hosts)
+            return replace(self, hosts=hosts, version=oldest(host.engine_version for host in hosts))
+        if setting in _SETTINGS:
             return replace(self, **{setting: value})
+        if setting.isupper():
+            env = {key: old for key, old in self.env.items() if key != setting}
+            return replace(self, env=env if value is None else {**env, setting: str(value)})
         return replace(self, args=self.args.changed(setting, value))
 
     def at_least(self, version: str) -> bool | None:
@@ -153,6 +169,8 @@ class Subject:
         return None
 
 
+_SETTINGS = frozenset(item.name for item in fields(Subject))
+_HOST_SETTINGS = frozenset(item.name for item in fields(Host)) | {"compute_capability"}
 _SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 _CONTEXT = ("prefill_context_parallel_size", "decode_context_parallel_size")
 
