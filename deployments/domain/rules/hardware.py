@@ -66,8 +66,8 @@ def architecture(subject: Subject) -> Iterator[Problem]:
             since is True,
             minimum=OLDEST,
             setting="compute_capability",
-            message=f"vLLM from {CUDA_13_SINCE} on has no code below compute capability {OLDEST}; {where(host, slot)} has "
-            f"{slot.compute_capability}.",
+            message=f"vLLM from {CUDA_13_SINCE} on has no code below compute capability {OLDEST}; "
+            f"{where(host, slot)} has {slot.compute_capability}.",
             remedy="Choose newer accelerators, or install a vLLM below 0.20 or a build of your own on that node.",
             values=(OLDEST,),
         )

@@ -65,17 +65,15 @@ def _fits(subject: Subject) -> Iterator[Problem]:
     if _free_choice(subject) or subject.world_size % subject.nodes or not overfull(subject):
         return
     if subject.backend == "ray":
-        has, where = sum(len(host.accelerators or ()) for host in subject.hosts), "all machines together have"
+        has = sum(len(host.accelerators or ()) for host in subject.hosts)
+        said = f"asks for {subject.world_size} accelerators; all machines together have {has}."
     else:
-        has, where = room(subject) or 0, "the smallest machine has"
-    asked = ranks_on(subject) if subject.backend != "ray" else subject.world_size
+        each = "each machine" if subject.nodes > 1 else "one machine"
+        said = f"asks for {ranks_on(subject)} accelerators on {each}; the smallest has {room(subject)}."
     setting, fits = _smaller(subject)
     yield wrong(
         setting,
-        f"{_product(subject)} asks for {asked} accelerators on {'each machine' if subject.nodes > 1 else 'one machine'}; "
-        f"{where} {has}."
-        if subject.backend != "ray"
-        else f"{_product(subject)} asks for {asked} accelerators; {where} {has}.",
+        f"{_product(subject)} {said}",
         f"Set {setting.replace('_', ' ')} to {listed(fits)}, or use more machines."
         if fits
         else "Choose smaller sizes, or machines with more accelerators.",
@@ -139,8 +137,8 @@ def _versions(subject: Subject) -> Iterator[Problem]:
         if host.engine_version != known[0].engine_version:
             yield wrong(
                 "engine_version",
-                f"{host.name} has vLLM {host.engine_version}, {known[0].name} has {known[0].engine_version}; all machines "
-                "of one engine need the same.",
+                f"{host.name} has vLLM {host.engine_version}, {known[0].name} has {known[0].engine_version}; all "
+                "machines of one engine need the same.",
                 f"Install {known[0].engine_version} on {host.name}, or choose machines that agree.",
                 [known[0].engine_version or ""],
                 node=host.name,
@@ -195,7 +193,8 @@ def fast_links(subject: Subject) -> Iterator[Problem]:
     yield doubtful(
         PP,
         f"A tensor parallel group of {size} spans machines that {said}; every layer waits for the network.",
-        f"Set the tensor parallel size to the accelerators of one machine and the pipeline parallel size to {listed(fits)}.",
+        "Set the tensor parallel size to the accelerators of one machine and the pipeline parallel size to "
+        f"{listed(fits)}.",
         fits,
     )
 
@@ -231,7 +230,7 @@ def _ram(subject: Subject, host: Host, ranks: int) -> Iterator[Problem]:
     shard = weights / (subject.tensor_parallel_size * subject.pipeline_parallel_size)
     needs = -(-int(shard * ranks) // MIB)
     if host.ram_mib < needs:
-        said = f"{host.name} has {host.ram_mib} MiB of RAM; its {ranks} ranks may hold {needs} MiB of weights while loading."
+        said = f"{host.name} has {host.ram_mib} MiB of RAM; its {ranks} ranks may hold {needs} MiB while they load."
         cure = f"Choose a machine with {needs} MiB or more, or fewer ranks on it."
         yield doubtful("ram_mib", said, cure, [needs], node=host.name)
 
@@ -243,8 +242,8 @@ def same_path(subject: Subject) -> Iterator[Problem]:
         if subject.nodes > 1 and host.model_path != known[0].model_path:
             yield wrong(
                 "model_path",
-                f"The model is at {host.model_path} on {host.name} and at {known[0].model_path} on {known[0].name}; one "
-                "engine needs one path.",
+                f"The model is at {host.model_path} on {host.name} and at {known[0].model_path} on {known[0].name}; "
+                "one engine needs one path.",
                 f"Put it (or a link to it) at {known[0].model_path} on {host.name}.",
                 [known[0].model_path or ""],
                 node=host.name,
@@ -266,8 +265,8 @@ def executor(subject: Subject) -> Iterator[Problem]:
         has = room(subject)
         yield wrong(
             "backend",
-            f"{_product(subject)} has {ranks_on(subject)} ranks, the machine has {has} accelerators, and the engine does not "
-            "go over to Ray by itself.",
+            f"{_product(subject)} has {ranks_on(subject)} ranks, the machine has {has} accelerators, and the "
+            "engine does not go over to Ray by itself.",
             "Set the backend to ray with a Ray cluster, give more machines, or choose smaller sizes.",
             ["ray"],
         )

@@ -129,7 +129,7 @@ def online_for(capability: str) -> tuple[str, ...]:
 
 
 def dtype(subject: Subject) -> str | None:
-    """The data type that is asked for by its full name; the CPU platform asks for float32. None = the engine chooses."""
+    """The data type that is asked for by its full name (on CPU float32 by default); None = the engine chooses."""
     asked = subject.args.word("dtype") or ("float32" if subject.platform == "cpu" else "auto")
     return {"auto": None, "half": "float16", "float": "float32"}.get(asked, asked)
 

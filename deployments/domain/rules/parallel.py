@@ -139,7 +139,7 @@ def data_parallel(subject: Subject) -> Iterator[Problem]:
         said = f"{len(set(modes))} ways of balancing data parallel ranks are asked for: {listed(modes, 'and')}."
         yield wrong("load_balancers", said, "Choose 1 of them.")
     if "external" in modes and total > 1:
-        yield from _external(subject, local)
+        yield from _external(subject, total, local)
     for host in subject.hosts:
         if "hybrid" in modes and host.headless:
             said = (
@@ -148,11 +148,11 @@ def data_parallel(subject: Subject) -> Iterator[Problem]:
             yield wrong("headless", said, "Start it without --headless.", [False], node=host.name)
 
 
-def _external(subject: Subject, local: int | None) -> Iterator[Problem]:
+def _external(subject: Subject, total: int, local: int | None) -> Iterator[Problem]:
     if subject.config and subject.experts is None:
         yield wrong(
             DP,
-            f"Only models with experts can be balanced from outside over {subject.data_parallel_size} data parallel ranks.",
+            f"{total} data parallel ranks can be balanced from outside only for a model with experts; this has none.",
             "Set the data parallel size to 1 and run that many replicas behind a router.",
             [1],
         )

@@ -147,7 +147,7 @@ def matching(subject: Subject) -> Iterator[Problem]:
         yield wrong(
             "quantization",
             f"--quantization {asked} does not quantise anything, and this checkpoint is not quantised.",
-            f"Serve an {asked.upper()} checkpoint without the flag, or quantise while loading: {listed(methods.ONLINE)}.",
+            f"Serve a checkpoint that is quantised so, or quantise while loading: {listed(methods.ONLINE)}.",
             methods.ONLINE,
         )
     yield from _given_up(subject)

@@ -71,8 +71,8 @@ def context_length(subject: Subject) -> Iterator[Problem]:
     if subject.env.get(LONGER) in ("1", "true", "True"):
         yield doubtful(
             "max_model_len",
-            f"--max-model-len {asked} is more than the {most} tokens that the model is made for; {LONGER} allows it, and "
-            "answers beyond may be nonsense or end the engine.",
+            f"--max-model-len {asked} is more than the {most} tokens that the model is made for; {LONGER} allows it, "
+            "and answers beyond may be nonsense or end the engine.",
             f"Set --max-model-len to {most} or less.",
             [most],
         )
@@ -108,7 +108,7 @@ def kv_transfer(subject: Subject) -> Iterator[Problem]:
     if subject.prefill_context_parallel_size > 1 and role == "kv_consumer":
         yield wrong(
             "prefill_context_parallel_size",
-            f"A prefill context parallel size of {subject.prefill_context_parallel_size} is for the producer of KV only.",
+            f"A prefill context parallel size of {subject.prefill_context_parallel_size} is for prefill only.",
             "Set it to 1 on decode.",
             [1],
         )

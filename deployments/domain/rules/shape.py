@@ -122,8 +122,8 @@ def stages_supported(subject: Subject) -> Iterator[Problem]:
         return
     yield doubtful(
         PP,
-        f"It is not known whether vLLM can cut {name} into {subject.pipeline_parallel_size} stages; if not, it ends with "
-        "'Pipeline parallelism is not supported for this model'.",
+        f"It is not known whether vLLM can cut {name} into {subject.pipeline_parallel_size} stages; if not, it ends "
+        "with 'Pipeline parallelism is not supported for this model'.",
         "Set the pipeline parallel size to 1 and split by tensor, or try it on a recent vLLM.",
         [1],
     )
