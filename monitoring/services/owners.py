@@ -16,9 +16,12 @@ KEEP_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class Owner:
+    """Whose a process is. `replica` is the index of its replica."""
+
     deployment: str
     role: str
     rank: int
+    replica: int | None
 
 
 def owners(process_ids: Iterable[str]) -> dict[str, Owner]:
@@ -35,11 +38,15 @@ def owners(process_ids: Iterable[str]) -> dict[str, Owner]:
 
 
 def _ask(missing: list[str]) -> dict[str, Owner]:
-    rows = Process.objects.filter(pk__in=missing).select_related("deployment")
+    rows = Process.objects.filter(pk__in=missing).select_related("deployment", "replica")
     try:
-        return {str(row.pk): Owner(row.deployment.name, row.role, row.rank) for row in rows}
+        return {str(row.pk): _owner(row) for row in rows}
     except SynchronousOnlyOperation:
         return {}
+
+
+def _owner(row: Process) -> Owner:
+    return Owner(row.deployment.name, row.role, row.rank, row.replica.index if row.replica else None)
 
 
 def _is_uuid(text: str) -> bool:

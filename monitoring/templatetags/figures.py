@@ -26,6 +26,7 @@ from . import instruments, throttles, units
 register = template.Library()
 FEW, SOME = 4, 64
 SWAP = ' hx-swap-oob="true"'
+STOP = SafeString(' tabindex="0"')
 
 register.filter("percent", units.percent)
 register.filter("share", units.share)
@@ -202,14 +203,19 @@ def seen(at: float | None) -> SafeString:
 
 
 @register.simple_tag
-def age(at: float | None) -> str | SafeString:
-    """How long ago (epoch seconds); unlike `ago` without a stop for the keyboard, for it is written every second."""
+def age(at: float | None, stop: bool = False) -> str | SafeString:
+    """How long ago (epoch seconds), the full time on hover.
+
+    Args:
+        stop: The keyboard can stop at it. Not where a page has hundreds of them.
+    """
     if not at:
         return units.DASH
     moment = datetime.fromtimestamp(at, UTC)
     return format_html(
-        '<time datetime="{}" title="{}" data-relative>{}</time>',
+        '<time datetime="{}" title="{}" data-relative{}>{}</time>',
         moment.isoformat(timespec="milliseconds"),
         moment.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        STOP if stop else "",
         relative(at - time.time()),
     )

@@ -50,7 +50,18 @@
     return `${Math.round(seconds)} ${second}`;
   };
   const write = (element, words) => { if (element.textContent !== words) element.textContent = words; };
+  const renew = (time, seen) => {
+    const at = new Date(seen * 1000).toISOString();
+    time.dateTime = at;
+    time.title = `${at.slice(0, 19).replace("T", " ")} UTC`;
+  };
   const age = () => {
+    // Words that the socket does not bring are as fresh as the figures that they are about.
+    for (const words of all("[data-heard]")) {
+      const seen = Number(document.getElementById(words.dataset.heard)?.dataset.seen);
+      const time = one("time[data-relative]", words);
+      if (time && seen * 1000 > Date.parse(time.dateTime)) renew(time, seen);
+    }
     for (const time of all("time[data-relative]")) {
       const seconds = (Date.parse(time.dateTime) - now()) / 1000;
       write(time, (seconds > 0.5 ? body.dataset.in : body.dataset.ago).replace("{}", span(Math.abs(seconds))));
@@ -131,13 +142,15 @@
     write(words, words.dataset[`${state}Words`]);
     if (lost) lost.hidden = answering;
   };
+  // What moves without a figure of its own, such as a start, names a pace.
+  const slowPace = (element) => Number(one("[data-pace]", element)?.dataset.pace || element.dataset.slow);
   const connected = (yes) => { answering = yes; showLink(); };
   body.addEventListener("htmx:beforeRequest", (event) => {
     const element = event.target;
     if (!element.matches("[data-live]")) return;
     const time = performance.now();
     const polled = !event.detail.requestConfig.triggeringEvent;
-    const pace = document.hidden ? hiddenPace : polled && socket && answering ? Number(element.dataset.slow) : 0;
+    const pace = document.hidden ? hiddenPace : polled && socket && answering ? slowPace(element) : 0;
     if (time - (asked.get(element) || 0) < pace * 1000 - 500) event.preventDefault();
     else asked.set(element, time);
   });
@@ -215,10 +228,18 @@
     }
     age();
   };
+  const still = matchMedia("(prefers-reduced-motion: reduce)");
+  const fade = (element) => {
+    // Only what is written as a figure; hundreds of cells would make a map flicker and a browser sweat.
+    if (still.matches || document.hidden || !element?.matches(".band b, .gauge b, .readings b, .node-line b, .totals dd, .ledger td")) return;
+    if (!element.closest(".map.many")) element.animate([{ opacity: 0.3 }, { opacity: 1 }], 150);
+  };
   const become = (shown, fresh) => {
     if (shown.nodeName !== fresh.nodeName) { shown.replaceWith(fresh); return; }
     if (shown.nodeType !== Node.ELEMENT_NODE) {
-      if (shown.data !== fresh.data) shown.data = fresh.data;
+      if (shown.data === fresh.data) return;
+      shown.data = fresh.data;
+      if (shown.nodeType === Node.TEXT_NODE) fade(shown.parentElement);
       return;
     }
     const own = (name) => name === "open" && shown.nodeName === "DETAILS"; // people open and close them
@@ -231,6 +252,12 @@
 
   // What people have opened, ticked or scrolled stays as it is when a live part changes.
   let kept = null;
+  const lineOf = (cell) => `line-${cell.id.split("-")[1]}`; // a cell is as old as its node's line
+  const alike = (one, other) => one.nodeName === other.nodeName && one.getAttribute("href") === other.getAttribute("href") && one.id === other.id;
+  const placeOf = (focused, element) => ({ focused, place: all(focused.nodeName, element).filter((item) => alike(item, focused)).indexOf(focused) });
+  const focusAgain = ({ focused, place }, element) => {
+    if (document.activeElement === document.body) all(focused.nodeName, element).filter((item) => alike(item, focused))[place]?.focus({ preventScroll: true });
+  };
   const said = (from) => all("[data-announce]", from).map((item) => item.textContent.trim().replace(/\s+/g, " ")).join(", ");
   body.addEventListener("htmx:beforeSwap", (event) => {
     const element = live(event.detail.target);
@@ -239,6 +266,8 @@
       said: said(element),
       open: all("details[id]", element).filter((item) => item.open).map((item) => item.id),
       figures: all("[id][data-seen]", element),
+      cells: Map.groupBy(all(".cell-figures[id]", element), lineOf),
+      focused: element.contains(document.activeElement) ? placeOf(document.activeElement, element) : null,
       ticked: all("input[type=checkbox]:checked", element).map((item) => item.value),
       scrolled: all("[data-stick]", element).map((item) => [item.id, item.scrollTop, item.scrollHeight - item.clientHeight - item.scrollTop < 8]),
     };
@@ -249,8 +278,11 @@
     if (!element || !kept) return;
     for (const old of kept.figures) {
       const fresh = document.getElementById(old.id); // may have been written before what was pushed meanwhile
-      if (fresh && Number(fresh.dataset.seen) < Number(old.dataset.seen)) fresh.replaceWith(old);
+      if (!fresh || Number(fresh.dataset.seen || 0) >= Number(old.dataset.seen)) continue;
+      fresh.replaceWith(old);
+      for (const cell of kept.cells.get(old.id) || []) document.getElementById(cell.id)?.replaceWith(cell);
     }
+    if (kept.focused) focusAgain(kept.focused, element);
     for (const id of kept.open) if (document.getElementById(id)) document.getElementById(id).open = true;
     for (const box of all("input[type=checkbox]", element)) if (kept.ticked.includes(box.value)) box.checked = true;
     for (const [id, top, atEnd] of kept.scrolled) if (document.getElementById(id) && !atEnd) document.getElementById(id).scrollTop = top;

@@ -14,6 +14,9 @@ from tests.integration.panel import PASSWORD, person
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
 SHAPES = {"wide": (1440, 900), "narrow": (390, 844)}
+# The narrowest that is promised, for the pages with the most figures.
+TINY = (360, 740)
+DENSE = ("fleet", "node", "node-silent", "deployment", "starting", "chat")
 PAGES = {
     "fleet": "/",
     "nodes": "/nodes/",
@@ -32,6 +35,7 @@ PAGES = {
     "layout-add": "/add/layout/",
     "deployments": "/deployments/",
     "deployment": "/deployments/chat-7b/",
+    "chat": "/deployments/chat-7b/chat/",
     "starting": "/deployments/coder-32b/",
     "failed": "/deployments/judge/",
     "stopped": "/deployments/old-chat/",
@@ -45,6 +49,50 @@ PAGES = {
 }
 # LOOKS="fleet jobs" takes only these; "readme" also renews docs/screenshot.png.
 ONLY = set(os.environ.get("LOOKS", "").split())
+
+
+# Words and figures of one instrument that touch each other, or reach out of it.
+TOUCHING = """() => {
+    const found = [];
+    for (const box of document.querySelectorAll(".readings, .gauge, .ledger, .figures, .node-line, .legend")) {
+        const walker = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
+        const texts = [];
+        while (walker.nextNode()) {
+            const node = walker.currentNode;
+            const within = node.parentElement;
+            if (!node.data.trim() || within.closest(".unseen, .legend") !== box.closest(".legend")) continue;
+            const range = document.createRange();
+            range.selectNodeContents(node);
+            const [rect] = range.getClientRects();
+            const cell = within.closest("dt, dd, li, td, th, .one, .name, .value, .big");
+            if (rect) texts.push({ words: node.data.trim(), rect, cell });
+        }
+        const edge = box.getBoundingClientRect().right + 1;
+        for (const { words, rect } of texts) {
+            if (rect.right > edge) found.push(`${words} reaches out of ${box.className}`);
+        }
+        texts.forEach((one, place) => texts.slice(place + 1).forEach((other) => {
+            const apart = one.rect.right + 4 <= other.rect.left || other.rect.right + 4 <= one.rect.left;
+            const above = one.rect.bottom <= other.rect.top + 2 || other.rect.bottom <= one.rect.top + 2;
+            if (one.cell !== other.cell && !apart && !above) found.push(`${one.words} | ${other.words}`);
+        }));
+    }
+    return [...new Set(found)];
+}"""
+
+
+def test_no_two_figures_touch_at_any_width(still: Browser, stub: object) -> None:
+    demo.fleet(stub, person("ada", "admin"))  # type: ignore[arg-type]
+    page = _sign_in(still)
+    wrong = {}
+    for path in ("/", "/nodes/atlas-01/", "/nodes/bench/", "/deployments/chat-7b/"):
+        telemetry.hear()
+        page.goto(path)
+        for width in (320, 360, 390, 480, 600, 720, 860, 1024, 1120, 1200, 1280, 1360, 1440, 1600):
+            page.set_viewport_size({"width": width, "height": 900})
+            if touching := page.evaluate(TOUCHING):
+                wrong[f"{path} at {width} px"] = touching
+    assert wrong == {}
 
 
 def _sign_in(browser: Browser, **options: object):
@@ -64,10 +112,12 @@ def test_every_page_fits_its_window_and_says_nothing_to_the_console(still: Brows
     extra = {"log": f"/processes/{_process('coder-32b')}/log/", "job": f"/jobs/{_job()}/"}
     pages = {name: path for name, path in {**PAGES, **extra}.items() if not ONLY or name in ONLY}
     too_wide = []
-    for shape, (width, height) in SHAPES.items():
+    for shape, (width, height) in {**SHAPES, "tiny": TINY}.items():
         for scheme in ("light", "dark"):
             page = _sign_in(still, viewport={"width": width, "height": height}, color_scheme=scheme)
             for name, path in pages.items():
+                if shape == "tiny" and name not in DENSE:
+                    continue
                 telemetry.hear()
                 page.goto(path)
                 page.wait_for_load_state("networkidle") if "add/deployment" in path else None

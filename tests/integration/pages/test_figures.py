@@ -216,7 +216,7 @@ def test_an_engine_shows_its_figures_and_its_deployment_their_sum(node: Node, ad
     assert "rates and percentiles over the last 60 s" in page.text
     assert "1.24k tok/s" in read(as_viewer.get("/")).text
     there = read(as_viewer.get("/nodes/node-1/"))
-    assert "chat engine 0" in there.text
+    assert "chat replica 0 · engine 0" in there.text
     assert "ours 60 GiB" in there.text
 
 
