@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from deployments.domain.errors import PilothouseError
 from deployments.models import Node
 from deployments.remote.launcher import NodeTarget
 from deployments.targets import installation_id, target_of
@@ -27,9 +28,14 @@ _TARGET_COLUMNS = (
 
 
 class Leases:
-    """The nodes of one observer. Every call uses the database."""
+    """The nodes of one observer. Every call uses the database.
+
+    Attributes:
+        unusable: Nodes held that nobody can log in to, and why; they have no target.
+    """
 
     def __init__(self, observer: str) -> None:
+        self.unusable: dict[int, PilothouseError] = {}
         self._observer = observer
         self._known: dict[int, tuple[tuple[object, ...], NodeTarget]] = {}
 
@@ -83,11 +89,29 @@ class Leases:
         fresh = [pk for pk, columns in now.items() if pk not in self._known or self._known[pk][0] != tuple(columns)]
         targets = {pk: self._known[pk][1] for pk in now.keys() - set(fresh)}
         if fresh:
-            installation = installation_id()
-            rows = Node.objects.filter(pk__in=fresh).select_related("key", "jump__key").defer("report", "facts")
-            targets |= {node.pk: target_of(node, installation) for node in rows}
+            targets |= self._read(fresh)
+        self.unusable = {pk: error for pk, error in self.unusable.items() if pk in now and pk not in targets}
         self._known = {pk: (tuple(now[pk]), target) for pk, target in targets.items()}
         return targets
+
+    def _read(self, nodes: list[int]) -> dict[int, NodeTarget]:
+        """Targets. When a secret cannot be decrypted, each node is read alone, so that it costs only its own."""
+        try:
+            return _read(nodes)
+        except PilothouseError:
+            targets: dict[int, NodeTarget] = {}
+        for pk in nodes:
+            try:
+                targets |= _read([pk])
+            except PilothouseError as error:
+                self.unusable[pk] = error
+        return targets
+
+
+def _read(nodes: list[int]) -> dict[int, NodeTarget]:
+    installation = installation_id()
+    rows = Node.objects.filter(pk__in=nodes).select_related("key", "jump__key").defer("report", "facts")
+    return {node.pk: target_of(node, installation) for node in rows}
 
 
 def _usable() -> QuerySet[Node]:

@@ -81,6 +81,8 @@ class Observer:
     async def _round(self) -> None:
         """Renew and take leases, drop nodes that changed or went, start what is missing."""
         targets = await sync_to_async(self._claim)()
+        for node_id, error in self._leases.unusable.items():
+            self._writer.put_failure(node_id, error)
         for node_id, (target, task) in list(self._watches.items()):
             if targets.get(node_id) != target or task.done():
                 self._drop(node_id)

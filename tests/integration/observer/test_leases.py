@@ -6,9 +6,11 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from cryptography.fernet import Fernet
+from django.db import connection
 from django.utils import timezone
 
-from deployments.models import Node
+from deployments.models import Node, SshKey
 from monitoring.models import ObserverSeen
 
 from ..scene import machine, only_process, run, wish
@@ -40,6 +42,29 @@ async def test_a_node_that_was_given_back_is_heard_again_by_the_other(stub, obse
     (given,) = await in_thread(held)(second)
     await in_thread(lambda: Node.objects.update(heard_at=timezone.now() - timedelta(hours=1)))()
     await becomes("the other hears it", heard_lately(given))
+
+
+async def test_a_key_that_cannot_be_decrypted_costs_its_own_nodes_only(stub, observe):
+    sealed, other = await in_thread(lambda: [machine(stub, name) for name in ("sealed", "other")])()
+    await in_thread(seal_with_a_lost_key)(sealed)
+    observer, task = observe()
+    await becomes("the other is heard", heard_lately(other.pk))
+    await becomes(
+        "why is told", lambda: "FIELD_KEYS" in (Node.objects.get(pk=sealed.pk).error or {}).get("message", "")
+    )
+    assert not task.done()
+    assert set(observer._watches) == {other.pk}
+    key = await in_thread(SshKey.objects.create)(name="good", public="p", fingerprint="f", private="k", source="pasted")
+    await in_thread(lambda: Node.objects.filter(pk=sealed.pk).update(key=key))()
+    await becomes("it is heard with another key", heard_lately(sealed.pk))
+
+
+def seal_with_a_lost_key(node: Node) -> None:
+    key = SshKey.objects.create(name="lost", public="p", fingerprint="f", private="k", source="pasted")
+    with connection.cursor() as cursor:
+        token = Fernet(Fernet.generate_key()).encrypt(b"k").decode()
+        cursor.execute("UPDATE deployments_sshkey SET private = %s WHERE id = %s", [token, key.pk])
+    Node.objects.filter(pk=node.pk).update(key=key)
 
 
 def heard_lately(pk: int):
