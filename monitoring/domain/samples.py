@@ -1,23 +1,35 @@
 """What one report says about hardware and engines, as the node helper sends it: the wire's shapes, nothing derived.
 
 Missing is None, never 0. Memory is in bytes, rates are per second, times are seconds of the node's clock.
+
+What is more or larger than any machine has is no telemetry: a node that goes wrong must not cost everybody's pages
+their time, nor leave sums that are infinite from then on.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
+
+Number = Annotated[float, Meta(ge=-1e18, le=1e18)]
+Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Text = Annotated[str, Meta(max_length=4096)]
+Few = Meta(max_length=256)
+Many = Meta(max_length=1024)
+# Of all GPUs of a node together, and of all its engines together.
+MOST_GPU_PROCESSES, MOST_SERIES = 4096, 16_384
 
 
 class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody who holds memory of a GPU. `process` is the id of one of ours; else user and command tell who it is."""
 
-    pid: int
-    memory: int | None = None
-    user: str | None = None
-    command: str | None = None
-    process: str | None = None
+    pid: Whole
+    memory: Whole | None = None
+    user: Text | None = None
+    command: Text | None = None
+    process: Text | None = None
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,28 +43,28 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
         lost: Why this GPU cannot be read; everything else is then None.
     """
 
-    uuid: str
+    uuid: Text
     index: int
-    name: str | None = None
-    bus_id: str | None = None
-    parent: str | None = None
+    name: Text | None = None
+    bus_id: Text | None = None
+    parent: Text | None = None
     mig: bool = False
     unified: bool = False
-    memory_total: int | None = None
-    memory_used: int | None = None
-    memory_reserved: int | None = None
-    utilization: float | None = None
-    memory_utilization: float | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    temperature_c: float | None = None
-    memory_temperature_c: float | None = None
-    sm_clock_mhz: float | None = None
-    sm_clock_max_mhz: float | None = None
-    memory_clock_mhz: float | None = None
-    throttle: tuple[str, ...] | None = None
-    processes: tuple[GpuProcess, ...] | None = None
-    lost: str | None = None
+    memory_total: Whole | None = None
+    memory_used: Whole | None = None
+    memory_reserved: Whole | None = None
+    utilization: Number | None = None
+    memory_utilization: Number | None = None
+    power_w: Number | None = None
+    power_limit_w: Number | None = None
+    temperature_c: Number | None = None
+    memory_temperature_c: Number | None = None
+    sm_clock_mhz: Number | None = None
+    sm_clock_max_mhz: Number | None = None
+    memory_clock_mhz: Number | None = None
+    throttle: Annotated[tuple[Text, ...], Few] | None = None
+    processes: Annotated[tuple[GpuProcess, ...], Many] | None = None
+    lost: Text | None = None
 
 
 class Gpus(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,54 +78,54 @@ class Gpus(msgspec.Struct, frozen=True, kw_only=True):
         devices: In PCI bus order; identities stay, figures are None, while they cannot be read.
     """
 
-    source: str
-    at: float | None = None
-    problem: str | None = None
-    message: str | None = None
-    devices: tuple[Gpu, ...] = ()
+    source: Text
+    at: Number | None = None
+    problem: Text | None = None
+    message: Text | None = None
+    devices: Annotated[tuple[Gpu, ...], Few] = ()
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """One block device. `busy` is the percent of the time that it had work."""
 
-    name: str
-    read_bps: float | None = None
-    write_bps: float | None = None
-    busy: float | None = None
+    name: Text
+    read_bps: Number | None = None
+    write_bps: Number | None = None
+    busy: Number | None = None
 
 
 class Filesystem(msgspec.Struct, frozen=True, kw_only=True):
-    mount: str
-    size: int | None = None
-    free: int | None = None
+    mount: Text
+    size: Whole | None = None
+    free: Whole | None = None
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True):
     """One interface. Errors are counts since boot, drops with them."""
 
-    name: str
-    rx_bps: float | None = None
-    tx_bps: float | None = None
-    errors: int | None = None
-    speed_mbps: float | None = None
+    name: Text
+    rx_bps: Number | None = None
+    tx_bps: Number | None = None
+    errors: Whole | None = None
+    speed_mbps: Number | None = None
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
     """`cpu` is percent of all cores together; rates are None in the first report of a stream."""
 
-    load: tuple[float, ...] | None = None
-    cores: int | None = None
-    cpu: float | None = None
-    memory_total: int | None = None
-    memory_available: int | None = None
-    swap_total: int | None = None
-    swap_free: int | None = None
-    swap_in_bps: float | None = None
-    swap_out_bps: float | None = None
-    disks: tuple[Disk, ...] | None = None
-    filesystems: tuple[Filesystem, ...] | None = None
-    networks: tuple[Network, ...] | None = None
-    oom_kills: int | None = None
+    load: Annotated[tuple[Number, ...], Few] | None = None
+    cores: Whole | None = None
+    cpu: Number | None = None
+    memory_total: Whole | None = None
+    memory_available: Whole | None = None
+    swap_total: Whole | None = None
+    swap_free: Whole | None = None
+    swap_in_bps: Number | None = None
+    swap_out_bps: Number | None = None
+    disks: Annotated[tuple[Disk, ...], Many] | None = None
+    filesystems: Annotated[tuple[Filesystem, ...], Many] | None = None
+    networks: Annotated[tuple[Network, ...], Many] | None = None
+    oom_kills: Whole | None = None
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,18 +136,18 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
         buckets: (upper bound, cumulative count), the last bound None for +Inf; None for what is no histogram.
     """
 
-    labels: dict[str, str] = {}
-    value: float | None = None
-    sum: float | None = None
-    buckets: tuple[tuple[float | None, float], ...] | None = None
+    labels: Annotated[dict[Text, Text], Few] = {}
+    value: Number | None = None
+    sum: Number | None = None
+    buckets: Annotated[tuple[tuple[Number | None, Number], ...], Few] | None = None
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """The wanted part of one engine's `/metrics`, by exposed name (a histogram's without suffix)."""
 
-    at: float | None = None
-    error: str | None = None
-    series: dict[str, tuple[Series, ...]] = {}
+    at: Number | None = None
+    error: Text | None = None
+    series: Annotated[dict[Text, Annotated[tuple[Series, ...], Many]], Few] = {}
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,11 +160,11 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a report that figures are made of. `gpu` is None on a machine without an NVIDIA driver."""
 
-    at: float
-    boot_id: str | None = None
+    at: Number
+    boot_id: Text | None = None
     host: Host | None = None
     gpu: Gpus | None = None
-    processes: dict[str, Process] = {}
+    processes: Annotated[dict[Text, Process], Many] = {}
 
 
 def read_sample(report: dict[str, Any]) -> Sample:
@@ -161,4 +173,11 @@ def read_sample(report: dict[str, Any]) -> Sample:
     Raises:
         msgspec.ValidationError: The node sent something else; the message names where.
     """
-    return msgspec.convert(report, Sample)
+    sample = msgspec.convert(report, Sample)
+    devices = sample.gpu.devices if sample.gpu is not None else ()
+    if sum(len(gpu.processes or ()) for gpu in devices) > MOST_GPU_PROCESSES:
+        raise msgspec.ValidationError(f"Expected at most {MOST_GPU_PROCESSES} processes on GPUs - at `$.gpu`")
+    metrics = [process.metrics for process in sample.processes.values() if process.metrics is not None]
+    if sum(len(series) for one in metrics for series in one.series.values()) > MOST_SERIES:
+        raise msgspec.ValidationError(f"Expected at most {MOST_SERIES} series of engines - at `$.processes`")
+    return sample
