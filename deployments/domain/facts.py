@@ -93,7 +93,7 @@ def read_gpus(xml: str | None) -> tuple[Accelerator, ...]:
 def _gpu(gpu: ElementTree.Element, index: int) -> Accelerator:
     name = _text(gpu, "product_name") or "NVIDIA GPU"
     memory = _mib(_text(gpu, "fb_memory_usage/total"))
-    return Accelerator(_text(gpu, "uuid") or "", index, name, memory, "cuda", _capability(name))
+    return Accelerator(_text(gpu, "uuid") or "", index, name, memory, "cuda", capability_of(name))
 
 
 def _migs(gpu: ElementTree.Element, index: int) -> tuple[Accelerator, ...]:
@@ -102,7 +102,7 @@ def _migs(gpu: ElementTree.Element, index: int) -> tuple[Accelerator, ...]:
     for device in gpu.findall("mig_devices/mig_device"):
         memory = _mib(_text(device, "fb_memory_usage/total"))
         found.append(
-            Accelerator(_mig_id(gpu, device), index, f"{name} MIG", memory, "cuda", _capability(name), mig=True)
+            Accelerator(_mig_id(gpu, device), index, f"{name} MIG", memory, "cuda", capability_of(name), mig=True)
         )
     return tuple(found)
 
@@ -126,7 +126,8 @@ CAPABILITIES = (
 )
 
 
-def _capability(name: str) -> str | None:
+def capability_of(name: str) -> str | None:
+    """The compute capability of a GPU of this name; None = not known."""
     return next((value for pattern, value in CAPABILITIES if re.search(pattern, name)), None)
 
 

@@ -1,0 +1,149 @@
+"""What an engine takes beside weights and cache: the peak of a forward pass, graphs, contexts, use above its budget.
+
+Each figure is a range with its reason. Structure comes from how the layers compute; the few fitted numbers come from
+measured starts and are named `FITTED`; the golden test fits each of them again without the model it is tried on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from .anatomy import Anatomy
+from .facts import MIB
+from .parameters import Sizes, split, vocab_rows
+
+GIB = 1024 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Bytes: at least, likely, at most, and why. `measured` = it was read on such a start, not estimated."""
+
+    low: int
+    likely: int
+    high: int
+    reason: str
+    measured: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "low": self.low,
+            "likely": self.likely,
+            "high": self.high,
+            "reason": self.reason,
+            "measured": self.measured,
+        }
+
+
+def exactly(value: int, reason: str, *, measured: bool = False) -> Range:
+    """A range without width."""
+    return Range(value, value, value, reason, measured)
+
+
+# Vectors of the hidden size that are alive together with the feed-forward's own three at the peak of a dense layer.
+FITTED_HIDDEN = 4.0
+# The same for a mixture of experts: fitted on one start only, so its range is wide.
+FITTED_HIDDEN_MIXTURE = 8.0
+# Graphs of one layer in all batch sizes and both modes, measured on two models.
+FITTED_GRAPH_LAYER = int(0.0254 * GIB)
+# The workspace that matrix products take once, on Hopper and newer; smaller before.
+WORKSPACE = 32 * MIB
+# Outside torch's allocator, one rank alone, and with the communicators of several ranks (those were not measured).
+ALONE = int(0.22 * GIB)
+CAPTURED_TOKENS = 512
+# The first version of the memory profiler that counts graphs, and that counts them with the second model runner too.
+COUNTS_GRAPHS, COUNTS_ALL_GRAPHS = Version("0.20"), Version("0.30")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Tokens and sequences of the largest batch."""
+
+    tokens: int
+    sequences: int
+
+
+def activation_peak(model: Anatomy, sizes: Sizes, batch: Batch, version: str | None, *, is_last: bool) -> Range:
+    """The peak of the forward pass that the engine measures itself by, of one rank."""
+    bytes_each = 2
+    dense = batch.tokens * bytes_each * (3 * split(model.width, sizes.tensor) + FITTED_HIDDEN * model.hidden)
+    forward = max(dense, *(_mixture(model, sizes, batch.tokens, bytes_each)))
+    sampled = min(batch.tokens, batch.sequences)
+    vocabulary = vocab_rows(model, 1) if is_last else 0
+    carried = batch.tokens * model.hidden * bytes_each
+    old_runner = model.is_mixture and runs_old_runner(version)
+    logits = sampled * vocabulary * (12 if old_runner else 2) + carried
+    most = sampled * vocabulary * (26 if old_runner else 8) + carried
+    likely = int(max(forward, logits)) + WORKSPACE
+    margin = 1.5 if model.is_mixture or sizes.ranks > 1 or model.has_more else 1.25
+    high = int(max(forward * margin, most)) + 4 * WORKSPACE + (2 * GIB if model.has_more else 0)
+    larger = "the output head over all sequences" if logits > forward else "the feed-forward of one layer"
+    reason = (
+        f"{batch.tokens} tokens in one batch, {batch.sequences} sequences; the peak is {larger}"
+        + (", the parts for pictures or sound are not counted" if model.has_more else "")
+        + (", with experts the least certain part" if model.is_mixture else "")
+    )
+    return Range(int(min(forward, likely) * 0.7), likely, high, reason)
+
+
+def _mixture(model: Anatomy, sizes: Sizes, tokens: int, bytes_each: int) -> tuple[float, ...]:
+    """The two work spaces of the experts' products, each token once per active expert."""
+    found = [0.0]
+    for experts in set(model.experts) - {None}:
+        assert experts is not None
+        width = experts.width if sizes.expert_parallel else split(experts.width, sizes.expert_ranks)
+        spaces = max(width, model.hidden) + max(2 * width, model.hidden)
+        per_token = experts.active * spaces + FITTED_HIDDEN_MIXTURE * model.hidden
+        found.append(tokens * bytes_each * (per_token + 3 * split(experts.shared_width, sizes.tensor)))
+    return tuple(found)
+
+
+def graphs(model: Anatomy, layers: int, sizes: Sizes, *, eager: bool) -> Range:
+    """Captured graphs of one rank."""
+    if eager:
+        return exactly(0, "no graphs are captured with --enforce-eager")
+    pool = CAPTURED_TOKENS * 2 * (3 * split(model.width, sizes.tensor) + int(FITTED_HIDDEN * model.hidden))
+    likely = layers * FITTED_GRAPH_LAYER + pool
+    reason = f"graphs of {layers} layers for all batch sizes; measured on two models only, so taken wide"
+    return Range(likely // 2, likely, int(likely * 1.8) + GIB // 4, reason)
+
+
+def context(sizes: Sizes) -> Range:
+    """What lies outside torch's allocator but inside the budget."""
+    if sizes.ranks == 1:
+        return Range(ALONE - GIB // 20, ALONE, ALONE + GIB // 5, "libraries of one rank alone, as measured")
+    reason = f"libraries and the communicators of {sizes.ranks} ranks; with several ranks it was not measured"
+    return Range(ALONE, GIB, int(2.5 * GIB), reason)
+
+
+def outside(platform: str) -> Range:
+    """What a running engine takes beyond the budget it was given."""
+    if platform != "cuda":
+        return exactly(0, "an engine on the CPU has no second budget")
+    reason = "real use exceeds the budget: 0.6 to 2.3 GiB at the start, 3.1 GiB under load, as measured on one GPU"
+    return Range(0, int(1.5 * GIB), int(3.5 * GIB), reason)
+
+
+def counts_graphs(version: str | None, *, mixture: bool) -> bool:
+    """Whether the profiler takes the graphs out of the cache; an unknown version is taken as today's."""
+    read = read_version(version)
+    if read is None or read >= COUNTS_ALL_GRAPHS:
+        return True
+    return mixture and read >= COUNTS_GRAPHS
+
+
+def runs_old_runner(version: str | None) -> bool:
+    """Whether a mixture of experts runs on the first model runner, which samples in wider numbers."""
+    read = read_version(version)
+    return read is not None and read < COUNTS_ALL_GRAPHS
+
+
+def read_version(text: str | None) -> Version | None:
+    """A version, without what a build adds to it; None = not known."""
+    try:
+        return Version(Version(text or "").base_version)
+    except InvalidVersion:
+        return None
