@@ -85,13 +85,13 @@ class Arguments:
     def json(self, name: str) -> dict[str, Any] | None:
         """A JSON setting with what was set in it by dots; None = not given or not an object."""
         inner = {key.partition(".")[2]: value for key, value in self.values.items() if key.startswith(f"{name}.")}
+        if not inner and not self.given(name):
+            return None
         try:
             whole = json.loads(self.word(name) or "{}")
         except ValueError:
             return None
-        if not isinstance(whole, dict) or not (inner or self.given(name)):
-            return None
-        return {**whole, **inner}
+        return {**whole, **inner} if isinstance(whole, dict) else None
 
 
 def _setting(flag: str, value: str | None) -> tuple[str, str | bool]:

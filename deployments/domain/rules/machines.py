@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
+from packaging.version import Version
+
 from ..plugins import Problem
 from .capability import ranks_on
 from .rule import Rule, doubtful, listed, wrong
 from .shape import PP, TP
 from .split import good_sizes
-from .subject import Host, Subject
+from .subject import Host, Subject, oldest
 
 NODES_SINCE = "0.11.1"
 ENOUGH_FILES = 65536
@@ -123,26 +125,20 @@ def _ranks(subject: Subject) -> Iterator[Problem]:
 
 
 def _versions(subject: Subject) -> Iterator[Problem]:
-    if subject.nodes == 1:
+    known = {host.name: found for host in subject.hosts if (found := oldest([host.engine_version])) is not None}
+    if subject.nodes == 1 or not known:
         return
-    if subject.backend != "ray" and subject.at_least(NODES_SINCE) is False:
-        yield wrong(
-            "nodes",
-            f"vLLM {subject.version} cannot spread one engine over machines without Ray; {NODES_SINCE} can.",
-            f"Install vLLM {NODES_SINCE} or newer on all of them, use Ray, or stay on 1 machine.",
-            [1],
-        )
-    known = [host for host in subject.hosts if host.engine_version is not None]
-    for host in known[1:]:
-        if host.engine_version != known[0].engine_version:
-            yield wrong(
-                "engine_version",
-                f"{host.name} has vLLM {host.engine_version}, {known[0].name} has {known[0].engine_version}; all "
-                "machines of one engine need the same.",
-                f"Install {known[0].engine_version} on {host.name}, or choose machines that agree.",
-                [known[0].engine_version or ""],
-                node=host.name,
-            )
+    newest = max(known, key=lambda name: known[name])
+    least = Version("0" if subject.backend == "ray" else NODES_SINCE)
+    target = max(known[newest], least)
+    for name, has in known.items():
+        if has < least:
+            said = f"{name} has vLLM {has}, which cannot spread one engine over machines without Ray; {least} can."
+            yield wrong("engine_version", said, f"Install {target} on {name}, or use Ray.", [str(target)], node=name)
+        elif has != target:
+            said = f"{name} has vLLM {has}, {newest} has {target}; all machines of one engine need the same."
+            cure = f"Install {target} on {name}, or choose machines that agree."
+            yield wrong("engine_version", said, cure, [str(target)], node=name)
 
 
 def across_machines(subject: Subject) -> Iterator[Problem]:

@@ -117,7 +117,8 @@ def _balancing(subject: Subject) -> Iterator[Problem]:
     if not balanced(subject):
         if redundant(subject):
             said = f"{redundant(subject)} redundant experts are asked for without expert load balancing."
-            yield wrong("enable_eplb", said, "Add --enable-eplb, or remove the redundant experts.", [True])
+            setting = "num_redundant_experts" if subject.args.given("num_redundant_experts") else REDUNDANT
+            yield wrong(setting, said, "Remove them, or add --enable-eplb and --enable-expert-parallel.", [0])
         return
     if not subject.expert_parallel:
         said = "Expert load balancing needs expert parallelism."
@@ -142,9 +143,7 @@ def data_parallel(subject: Subject) -> Iterator[Problem]:
         yield from _external(subject, total, local)
     for host in subject.hosts:
         if "hybrid" in modes and host.headless:
-            said = (
-                f"{host.name} is headless, but with hybrid balancing each of the {total} ranks' machines serves an API."
-            )
+            said = f"{host.name} is headless, but with hybrid balancing each of the {total} ranks serves an API."
             yield wrong("headless", said, "Start it without --headless.", [False], node=host.name)
 
 

@@ -126,7 +126,7 @@ def _plugin(subject: Subject, method: str, plugin: str) -> Iterator[Problem]:
     say = wrong if known and subject.at_least("0.28") else doubtful
     yield say(
         "quantization",
-        f"vLLM has no {method} of its own any more; it comes with the package {plugin}"
+        f"From 0.28 on vLLM has no {method} of its own; it comes with the package {plugin}"
         + (", which is not installed." if known else ", which may not be installed."),
         f"Install {plugin} in the engine environment, or choose an AWQ, GPTQ or compressed-tensors checkpoint.",
         [] if methods.checkpoint(subject) else methods.ONLINE,

@@ -96,12 +96,13 @@ def kv_transfer(subject: Subject) -> Iterator[Problem]:
         yield wrong(
             "kv_transfer_config.kv_role",
             said,
-            "Set kv_role to kv_producer on prefill and kv_consumer on decode.",
+            "Set --kv-transfer-config.kv_role to kv_producer on prefill and to kv_consumer on decode.",
             ROLES[:2],
         )
     if role == "kv_both" and str(connector).startswith("Nixl") and subject.at_least("0.33"):
         said = "The role kv_both is on its way out for NIXL."
-        yield doubtful("kv_transfer_config.kv_role", said, "Set kv_role to kv_producer or kv_consumer.", ROLES[:2])
+        cure = "Set --kv-transfer-config.kv_role to kv_producer or kv_consumer."
+        yield doubtful("kv_transfer_config.kv_role", said, cure, ROLES[:2])
     yield from _connector(subject, connector, asked)
     if str(connector).startswith("Nixl"):
         yield from _nixl(subject)

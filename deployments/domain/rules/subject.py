@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any
 
 from packaging.version import InvalidVersion, Version
@@ -132,13 +133,13 @@ class Subject:
 
     def at_least(self, version: str) -> bool | None:
         """Whether the engine is `version` or newer; None = its version is not known."""
-        return None if self.version is None else self.version.release >= Version(version).release
+        return None if self.version is None else self.version.release >= _release(version)
 
     @property
     def text(self) -> Mapping[str, Any]:
         """The part of the config that is about the language model."""
         nested = self.config.get("text_config")
-        return nested if isinstance(nested, Mapping) else self.config
+        return nested if isinstance(nested, dict) else self.config
 
     @property
     def ranks_per_copy(self) -> int:
@@ -173,6 +174,11 @@ _SETTINGS = frozenset(item.name for item in fields(Subject))
 _HOST_SETTINGS = frozenset(item.name for item in fields(Host)) | {"compute_capability"}
 _SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 _CONTEXT = ("prefill_context_parallel_size", "decode_context_parallel_size")
+
+
+@cache
+def _release(version: str) -> tuple[int, ...]:
+    return Version(version).release
 
 
 def oldest(versions: Iterable[str | None]) -> Version | None:
