@@ -72,6 +72,7 @@
       newest = Math.max(newest, seen);
       item.classList.toggle("stale", now() / 1000 - seen > staleAfter);
     }
+    linkState?.classList.toggle("old", newest > 0 && now() / 1000 - newest > staleAfter);
     if (linkAge) write(linkAge, newest ? span(Math.max(0, now() / 1000 - newest)) : "");
   };
 
