@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from . import layouts
+from . import layouts, rules
 from .errors import InvalidLayout, Unplaceable
 from .plugins import Layout, Problem, RenderContext, Seat, discover
 from .specs import Assignment, LayoutSpec, ModelFacts, NodeView, ProcessSpec
@@ -32,8 +32,8 @@ def layout_of(spec: LayoutSpec) -> Layout:
 
 
 def check_layout(spec: LayoutSpec, model: ModelFacts) -> list[Problem]:
-    """All problems of a layout's sizes against a model."""
-    return layout_of(spec).check(spec, model)
+    """All problems of a layout's sizes against a model: those of its kind, and those of the numbered rules."""
+    return layout_of(spec).check(spec, model) + rules.check(rules.Subject.of(spec, model))
 
 
 def unfit(node: NodeView, seat: Seat) -> str | None:

@@ -56,8 +56,8 @@ class Seat:
 class Layout:
     """A way to split one copy of a model.
 
-    `check(layout, model)` returns problems of sizes against the model; `seats(layout)` says what its processes need,
-    in the order in which `render` expects their assignments.
+    `check(layout, model)` returns what is wrong for this kind (the numbered rules are asked for all kinds alike);
+    `seats(layout)` says what its processes need, in the order in which `render` expects their assignments.
     """
 
     kind: str

@@ -47,7 +47,10 @@ class Pages(Schema, Generic[Item]):
 
 
 class Problem(Schema):
-    """Something in the way of a wish. `severity` is error or warning."""
+    """Something in the way of a wish. `severity` is error or warning.
+
+    One of a numbered `rule` says which `setting` must change, and `values` of it that satisfy that rule.
+    """
 
     code: str
     message: str
@@ -55,6 +58,9 @@ class Problem(Schema):
     field: str | None = None
     node: str | None = None
     severity: str = "error"
+    rule: int | None = None
+    setting: str | None = None
+    values: list[bool | int | float | str] = []
 
 
 def pages(page: Page[Any], render: Callable[[Any], Any]) -> dict[str, Any]:

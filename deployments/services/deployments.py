@@ -13,9 +13,9 @@ from django.utils import timezone
 from deployments.domain import options
 from deployments.domain.command import shell
 from deployments.domain.errors import Conflict, DomainError, InvalidInput, NotFound, StaleGeneration, Taken
-from deployments.domain.placement import check_layout
+from deployments.domain.placement import layout_of
 from deployments.domain.plugins import Problem
-from deployments.domain.specs import ProcessSpec
+from deployments.domain.specs import EngineOptions, ProcessSpec
 from deployments.domain.states import DeploymentState, Reason, ReplicaState, Wish
 from deployments.models import Deployment, Generation, Node, Replica
 from deployments.reconcile.load import layout_spec
@@ -26,7 +26,7 @@ from deployments.services.layouts import get_layout
 from deployments.services.models import get_model
 from deployments.services.nodes import get_nodes
 from deployments.services.paging import Page, page
-from deployments.services.preflight import node_problems
+from deployments.services.preflight import node_problems, rule_problems
 from deployments.services.processes import (  # noqa: F401 - callers find all about deployments here
     curl_line,
     endpoints,
@@ -160,8 +160,11 @@ def _check(actor: Actor, wish: DeploymentInput) -> tuple[list[Problem], Deployme
         start_deadline=wish.start_deadline,
         stop_grace=wish.stop_grace,
     )
-    problems += check_layout(layout_spec(deployment.layout), model_facts(deployment.model))
-    problems += node_problems(deployment.model, layout_spec(deployment.layout), found["nodes"])
+    layout, facts = layout_spec(deployment.layout), model_facts(deployment.model)
+    problems += layout_of(layout).check(layout, facts)
+    wanted = EngineOptions(tuple(wish.args), wish.env)
+    problems += rule_problems(deployment.model, facts, layout, wanted, found["nodes"])
+    problems += node_problems(deployment.model, layout, found["nodes"])
     return problems, deployment, found["nodes"]
 
 

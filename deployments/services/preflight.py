@@ -3,12 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
+from deployments.domain import rules
 from deployments.domain.placement import layout_of
 from deployments.domain.plugins import Problem
-from deployments.domain.specs import LayoutSpec, NodeView
+from deployments.domain.rules.fleet import told_once
+from deployments.domain.specs import EngineOptions, LayoutSpec, ModelFacts, NodeView
+from deployments.domain.states import NodeIntent
 from deployments.models import LanguageModel, ModelCopy, Node
 from deployments.targets import node_views
+
+MIB = 1024 * 1024
+# Seats say whether there are enough accelerators; what machines owe each other is asked where they are chosen together.
+ONE_MACHINE = frozenset(rules.RULES) - {7, 8, 9, 25, 26}
+
+
+def rule_problems(
+    model: LanguageModel, facts: ModelFacts, layout: LayoutSpec, options: EngineOptions, wanted: Sequence[Node]
+) -> list[Problem]:
+    """Problems of the numbered rules on the nodes to choose among, each said once."""
+    rows = {node.pk: node for node in Node.objects.defer("report").prefetch_related("accelerators")}
+    views = node_views(model, nodes=rows.values())
+    pool = [views[node.pk] for node in wanted if node.pk in views] if wanted else list(views.values())
+    seats = layout_of(layout).seats(layout)
+    able = [view for view in pool if _could_take(view, max((seat.accelerators for seat in seats), default=0))]
+    known: dict[str, Any] = {"config": model.config, "options": options, "nodes": max(1, len(seats))}
+    subjects = [
+        rules.Subject.of(layout, facts, hosts=[_host(view, rows[view.id])], platform=view.platform, **known)
+        for view in able
+    ] or [rules.Subject.of(layout, facts, **known)]
+    return told_once([rules.check(subject, only=ONE_MACHINE) for subject in subjects], chosen=bool(wanted))
+
+
+def _could_take(view: NodeView, size: int) -> bool:
+    ready = view.environment is not None and view.model_path is not None and view.intent is NodeIntent.ACTIVE
+    return ready and len(view.accelerators) >= size
+
+
+def _host(view: NodeView, row: Node) -> rules.Host:
+    """A node with what its last probe said beyond accelerators and engine."""
+    facts = row.facts
+    limits = facts.get("limits") or {}
+    return replace(
+        rules.Host.of(view),
+        packages=(facts.get("environment") or {}).get("packages"),
+        shm_mib=_mib((facts.get("shm") or {}).get("size")),
+        ram_mib=_mib((facts.get("memory") or {}).get("total")),
+        open_files=_limit(limits.get("nofile")),
+        memlock_unlimited=None if not limits.get("memlock") else _limit(limits["memlock"]) is None,
+    )
+
+
+def _mib(size: Any) -> int | None:
+    return int(size) // MIB if isinstance(size, int | float) and size > 0 else None
+
+
+def _limit(pair: Any) -> int | None:
+    """The hard limit, to which the engine raises its own; None = there is none, or not known."""
+    hard = pair[1] if isinstance(pair, list) and len(pair) == 2 else None
+    return hard if isinstance(hard, int) and hard >= 0 else None
 
 
 def node_problems(model: LanguageModel, layout: LayoutSpec, wanted: Sequence[Node]) -> list[Problem]:
@@ -58,4 +113,4 @@ def _model_missing(view: NodeView, missing: dict | None, model: LanguageModel) -
 
 
 def _as_warning(problem: Problem) -> Problem:
-    return Problem(problem.code, problem.message, problem.remedy, problem.field, problem.node, "warning")
+    return replace(problem, severity="warning")

@@ -68,7 +68,7 @@ def architecture(subject: Subject) -> Iterator[Problem]:
             setting="compute_capability",
             message=f"vLLM from {CUDA_13_SINCE} on has no code below compute capability {OLDEST}; "
             f"{where(host, slot)} has {slot.compute_capability}.",
-            remedy="Choose newer accelerators, or install a vLLM below 0.20 or a build of your own on that node.",
+            remedy=f"Choose newer accelerators, or install a vLLM below {CUDA_13_SINCE} or a build of your own there.",
             values=(OLDEST,),
         )
 
@@ -97,7 +97,7 @@ def kv_data_type(subject: Subject) -> Iterator[Problem]:
             setting="kv_cache_dtype",
             message=f"A KV cache in {asked} is native from compute capability {FP8_NATIVE} on; {where(host, slot)} has "
             f"{slot.compute_capability}, where not every attention kernel takes it.",
-            remedy="Set --kv-cache-dtype to auto, or choose newer accelerators.",
+            remedy=f"Set --kv-cache-dtype to auto, or choose accelerators of {FP8_NATIVE} or higher.",
             values=("auto",),
         )
 
