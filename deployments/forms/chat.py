@@ -48,7 +48,7 @@ class ChatForm(PanelForm):
         text = self.cleaned_data["before"]
         try:
             found: Any = json.loads(text) if text else []
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, list) or not all(_is_message(item) for item in found):
             raise forms.ValidationError(_("What was said before cannot be read."))

@@ -320,12 +320,23 @@ def check(wish: ChatInput) -> None:
     texts = [wish.prompt or "", *(message["content"] for message in wish.messages)]
     if sum(map(len, texts)) > MAX_LETTERS:
         raise InvalidInput(f"The conversation has more than {MAX_LETTERS} letters.", field="messages")
+    if not all(map(_is_sound, texts)):
+        raise InvalidInput("The conversation has half a character in it.", field="messages")
     if wish.prompt == "":
         raise InvalidInput("The prompt is empty.", field="prompt")
     if not 1 <= wish.max_tokens <= MAX_TOKENS:
         raise InvalidInput(f"Tokens are between 1 and {MAX_TOKENS}.", field="max_tokens")
     if not 0 <= wish.temperature <= MAX_TEMPERATURE:
         raise InvalidInput(f"The temperature is between 0 and {MAX_TEMPERATURE:g}.", field="temperature")
+
+
+def _is_sound(text: str) -> bool:
+    """False for half of a surrogate pair, which JSON may hold and UTF-8 may not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _body(deployment: Deployment, wish: ChatInput) -> dict[str, Any]:

@@ -112,6 +112,8 @@ async def test_a_streamed_error_is_worded_in_the_readers_language(served: StubLa
         ({"temperature": "nan"}, 400, "INVALID_INPUT"),
         ({"before": "[1]"}, 400, "INVALID_INPUT"),
         ({"before": '[{"role": "root", "content": "x"}]'}, 400, "INVALID_INPUT"),
+        ({"before": "[" * 100_000}, 400, "INVALID_INPUT"),
+        ({"before": r'[{"role": "user", "content": "\ud800"}]'}, 400, "INVALID_INPUT"),
     ],
 )
 async def test_what_cannot_be_asked_is_refused_before_the_stream(
