@@ -46,7 +46,7 @@ def read_line(line: str) -> Chunk | None:
     data = line[len(_PREFIX) :].strip()
     if data == "[DONE]":
         return Chunk(done=True)
-    value = json.loads(data)
+    value = _parsed(data)
     if not isinstance(value, dict):
         raise ValueError("the piece is no object")
     if value.get("error"):
@@ -61,7 +61,7 @@ def read_line(line: str) -> Chunk | None:
 def read_refusal(status: int, body: str) -> str:
     """What an engine said with an answer that is none: its message in whichever of the usual shapes, or the body."""
     try:
-        value = json.loads(body)
+        value = _parsed(body)
     except ValueError:
         value = None
     found = _message(value) if isinstance(value, dict) else None
@@ -84,12 +84,12 @@ def _choice(choices: Any) -> tuple[str, str, str | None]:
     text = _text(delta.get("content")) or _text(first.get("text"))
     thought = _text(delta.get("reasoning")) or _text(delta.get("reasoning_content"))
     reason = first.get("finish_reason")
-    return text, thought, reason if isinstance(reason, str) else None
+    return text, thought, _text(reason) or None
 
 
 def _error(error: Any) -> tuple[int | None, str]:
     if not isinstance(error, Mapping):
-        return None, str(error)[:MAX_WORDS]
+        return None, _text(str(error))[:MAX_WORDS]
     code = error.get("code")
     return code if isinstance(code, int) else None, _text(error.get("message"))[:MAX_WORDS] or "no reason was given"
 
@@ -100,12 +100,20 @@ def _message(value: dict[str, Any]) -> str | None:
         error = error.get("message")
     for found in (error, value.get("message"), value.get("detail")):
         if isinstance(found, str) and found.strip():
-            return found.strip()
+            return _text(found).strip()
     return None
 
 
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("the piece is nested too deeply") from None
+
+
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    """Without halves of surrogate pairs, which JSON may hold and no page can be sent."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else ""
 
 
 def _count(value: Any) -> int | None:

@@ -66,6 +66,8 @@ def test_what_is_no_piece_is_refused(line: str) -> None:
         ("Internal Server Error", "Internal Server Error"),
         ("", "status 500, without a word"),
         ("x" * 9000, "x" * 2000),
+        ("[" * 100_000, "[" * 2000),
+        (r'{"message": "half \ud800"}', "half ?"),
     ],
 )
 def test_an_engines_words_are_found_in_every_shape(body: str, words: str) -> None:
@@ -82,3 +84,13 @@ def test_an_engines_words_are_found_in_every_shape(body: str, words: str) -> Non
 )
 def test_a_missing_chat_template_is_told_from_other_faults(message: str, lacks: bool) -> None:
     assert lacks_chat_template(message) is lacks
+
+
+def test_what_no_page_can_be_sent_becomes_a_question_mark() -> None:
+    chunk = read_line(r'data: {"choices": [{"delta": {"content": "a\ud800"}, "finish_reason": "\udc00"}]}')
+    assert chunk == Chunk(text="a?", finish_reason="?")
+
+
+def test_a_piece_that_is_nested_without_end_is_no_answer() -> None:
+    with pytest.raises(ValueError, match="nested"):
+        read_line("data: " + "[" * 100_000)
