@@ -51,7 +51,7 @@ def test_what_carries_nothing_is_passed_over(line: str) -> None:
 
 @pytest.mark.parametrize("line", ["data: {", "data: [1]", "data: null", "data: <html>"])
 def test_what_is_no_piece_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match="Expecting|no object"):
+    with pytest.raises(ValueError, match=r"Expecting|no object"):
         read_line(line)
 
 
