@@ -8,6 +8,9 @@ from typing import Any
 
 from .families import FAMILIES, STRANGE_ATTENTION, TEXT_TYPES, Family
 
+# Beyond these a config is broken or hostile; no model is near them.
+MOST_NUMBER, MOST_LAYERS = 10**9, 2000
+
 
 @dataclass(frozen=True, slots=True)
 class UnknownModel:
@@ -102,7 +105,9 @@ def read_anatomy(config: Mapping[str, Any]) -> Anatomy | UnknownModel:
             return _anatomy(config, text, name, family, windows)
     except _Missing as missing:
         return UnknownModel(
-            "config", f"The config does not say {missing} as a positive number.", "Check that config.json is complete."
+            "config",
+            f"The config does not say {missing} as a number that can be.",
+            "Check that config.json is complete.",
         )
     return UnknownModel(
         "attention",
@@ -128,8 +133,10 @@ def _anatomy(
     hidden = need(text, "hidden_size", "n_embd")
     latent = _latent(text)
     head_dim = whole(text, "head_dim") or hidden // heads
+    if head_dim < 1:
+        raise _Missing("head_dim")
     longest = need(text, "max_position_embeddings", "n_positions")
-    rotary = latent.rope if latent else int(head_dim * float(text.get("partial_rotary_factor") or _partial(text)))
+    rotary = latent.rope if latent else int(head_dim * _partial(text))
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings", family.tied))
     return Anatomy(
         architecture=name,
@@ -161,7 +168,7 @@ def whole(config: Mapping[str, Any], *names: str) -> int | None:
     """The first of these that is a positive whole number."""
     for name in names:
         value = config.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < MOST_NUMBER:
             return value
     return None
 
@@ -193,9 +200,19 @@ def _dtype(config: Mapping[str, Any], text: Mapping[str, Any]) -> str:
 
 
 def _partial(text: Mapping[str, Any]) -> float:
-    rope = _scaling(text)
-    share = rope.get("partial_rotary_factor") or text.get("rotary_pct")
-    return float(share) if isinstance(share, int | float) and share > 0 else 1.0
+    """The share of a head that is rotated."""
+    said = (
+        _positive(place, name) for place in (text, _scaling(text)) for name in ("partial_rotary_factor", "rotary_pct")
+    )
+    return min(1.0, next((share for share in said if share), 1.0))
+
+
+def _positive(config: Mapping[str, Any], name: str) -> float | None:
+    """A positive number that is neither infinite nor beyond all sense."""
+    value = config.get(name)
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < MOST_NUMBER:
+        return float(value)
+    return None
 
 
 def _scaling(text: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -211,9 +228,7 @@ def _scale(text: Mapping[str, Any]) -> tuple[str, float, int | None]:
     """Kind, factor and original length of the position scaling."""
     rope = _scaling(text)
     kind = rope.get("rope_type") or rope.get("type") or "default"
-    factor = rope.get("factor")
-    number = float(factor) if isinstance(factor, int | float) and factor > 0 else 1.0
-    return str(kind), number, whole(rope, "original_max_position_embeddings")
+    return str(kind), _positive(rope, "factor") or 1.0, whole(rope, "original_max_position_embeddings")
 
 
 def _longest(text: Mapping[str, Any], longest: int) -> int:
@@ -236,13 +251,18 @@ def _rope_rows(text: Mapping[str, Any], longest: int) -> tuple[int, ...]:
         rows = int((original or longest) * factor)
     elif kind in ("longrope", "su"):
         rows = longest + (original or 0)
-    has_local = text.get("rope_local_base_freq") or "sliding_attention" in (text.get("rope_parameters") or {})
+    parameters = text.get("rope_parameters")
+    has_local = text.get("rope_local_base_freq") or (
+        isinstance(parameters, Mapping) and "sliding_attention" in parameters
+    )
     return (rows, longest) if has_local else (rows,)
 
 
 def _windows(text: Mapping[str, Any], family: Family) -> tuple[int | None, ...] | str:
     """Each layer's window, or the name of an attention type without a rule."""
     layers = need(text, "num_hidden_layers", "n_layer")
+    if layers > MOST_LAYERS:
+        raise _Missing("num_hidden_layers")
     window = whole(text, "sliding_window")
     kinds = text.get("layer_types")
     if isinstance(kinds, list) and len(kinds) == layers:
@@ -283,7 +303,8 @@ def _experts(text: Mapping[str, Any], family: Family, layer: int) -> Experts | N
     active = need(text, "num_experts_per_tok", "experts_per_token")
     if family.experts == "qwen":
         step = whole(text, "decoder_sparse_step") or 1
-        if layer in (text.get("mlp_only_layers") or ()) or (layer + 1) % step:
+        dense = text.get("mlp_only_layers")
+        if (isinstance(dense, list) and layer in dense) or (layer + 1) % step:
             return None
         shared = whole(text, "shared_expert_intermediate_size") or 0
         width = need(text, "moe_intermediate_size", "intermediate_size")

@@ -127,7 +127,7 @@ def read_model(config: Mapping[str, Any], file_bytes: int | None, settings: Sett
             f"The model has {anatomy.has_more} beside its text part, and the size of its files is not known.",
             "Give the folder with its model.safetensors.index.json.",
         )
-    scheme = scheme_of(config, settings.quantization, anatomy)
+    scheme = scheme_of(config, settings.quantization)
     if isinstance(scheme, UnknownModel):
         return scheme
     dtype = anatomy.dtype if settings.dtype == "auto" else settings.dtype

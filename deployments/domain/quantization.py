@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .anatomy import Anatomy, UnknownModel
+from .anatomy import UnknownModel, whole
 
 BYTES = {"float32": 4.0, "float": 4.0, "float16": 2.0, "half": 2.0, "bfloat16": 2.0}
 
@@ -72,14 +72,15 @@ ONLINE: dict[str, Scheme] = {
 }
 
 
-def scheme_of(config: Mapping[str, Any], wanted: str | None, anatomy: Anatomy) -> Scheme | UnknownModel | None:
+def scheme_of(config: Mapping[str, Any], wanted: str | None) -> Scheme | UnknownModel | None:
     """How the linear layers are kept; None = as the files have them.
 
     Args:
         config: The parsed `config.json`.
         wanted: The engine's `--quantization`, if it is set.
     """
-    said = config.get("quantization_config") or (config.get("text_config") or {}).get("quantization_config")
+    text = config.get("text_config")
+    said = config.get("quantization_config") or (text.get("quantization_config") if isinstance(text, Mapping) else None)
     if not isinstance(said, Mapping):
         if wanted is None:
             return None
@@ -101,13 +102,13 @@ def _unknown(message: str, remedy: str) -> UnknownModel:
 
 
 def _number(said: Mapping[str, Any], *names: str) -> int | None:
-    found = next((said[name] for name in names if isinstance(said.get(name), int)), None)
-    return found if found and found > 0 else None
+    return whole(said, *names)
 
 
 def _skipped(said: Mapping[str, Any]) -> tuple[str, ...]:
     """Parts that stay as they were, as the last words of their names; a whole list of layers becomes one word."""
-    words = said.get("modules_to_not_convert") or said.get("ignore") or said.get("ignored_layers") or ()
+    lists = (said.get(name) for name in ("modules_to_not_convert", "ignore", "ignored_layers"))
+    words = next((words for words in lists if isinstance(words, list) and words), [])
     parts = {str(word).lower().replace("re:", "").strip(".*^$") for word in words}
     return tuple(sorted({_part(part) for part in parts if part and "lm_head" not in part} - {""}))
 
@@ -148,7 +149,7 @@ def _gptq(said: Mapping[str, Any]) -> Scheme | None:
 
 def _fp8(said: Mapping[str, Any]) -> Scheme:
     block = said.get("weight_block_size")
-    size = block[0] if isinstance(block, list) and block and isinstance(block[0], int) else None
+    size = whole({"rows": block[0]}, "rows") if isinstance(block, list) and block else None
     return Scheme("fp8", 8, scale_bits=32, block=size, skipped=_skipped(said))
 
 
