@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from deployments.domain import rules
+from deployments.domain import retired, rules
 from deployments.domain.placement import layout_of
 from deployments.domain.plugins import Problem
 from deployments.domain.rules.fleet import told_once
@@ -23,7 +23,7 @@ ONE_MACHINE = frozenset(rules.RULES) - {7, 8, 9, 25, 26}
 def rule_problems(
     model: LanguageModel, facts: ModelFacts, layout: LayoutSpec, options: EngineOptions, wanted: Sequence[Node]
 ) -> list[Problem]:
-    """Problems of the numbered rules on the nodes to choose among, each said once."""
+    """Retired options, and problems of the numbered rules, on the nodes to choose among; each is said once."""
     rows = {node.pk: node for node in Node.objects.defer("report").prefetch_related("accelerators")}
     views = node_views(model, nodes=rows.values())
     pool = [views[node.pk] for node in wanted if node.pk in views] if wanted else list(views.values())
@@ -34,7 +34,10 @@ def rule_problems(
         rules.Subject.of(layout, facts, hosts=[_host(view, rows[view.id])], platform=view.platform, **known)
         for view in able
     ] or [rules.Subject.of(layout, facts, **known)]
-    return told_once([rules.check(subject, only=ONE_MACHINE) for subject in subjects], chosen=bool(wanted))
+    versions = [subject.version for subject in subjects if subject.version is not None]
+    problems = retired.check_args(options.args, versions) + retired.check_env(options.env, versions)
+    found = [rules.check(subject, only=ONE_MACHINE) for subject in subjects]
+    return problems + told_once(found, chosen=bool(wanted))
 
 
 def _could_take(view: NodeView, size: int) -> bool:
