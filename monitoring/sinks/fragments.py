@@ -32,10 +32,15 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """All that can be shown now: figures by node, and engines with their process ids by deployment."""
+    """All that can be shown now: figures by node, and engines with their process ids by deployment.
+
+    Attributes:
+        sums: All engines of a deployment, of which some may be heard by other observers.
+    """
 
     figures: Mapping[int, NodeFigures] = field(default_factory=dict)
     deployments: Mapping[int, Mapping[str, EngineFigures]] = field(default_factory=dict)
+    sums: Mapping[int, Mapping[str, EngineFigures]] = field(default_factory=dict)
 
 
 # Elements that change together: what they follow from, and how to list them.
@@ -51,9 +56,9 @@ def of_topic(topic: str, scene: Scene) -> Iterator[Group]:
             yield f"line {node}", figures, partial(_line, figures)
     elif kind == "node" and pk in scene.figures:
         yield topic, scene.figures[pk], partial(_node, scene.figures[pk])
-    elif kind == "deployment" and pk in scene.deployments:
-        engines = scene.deployments[pk]
-        yield topic, engines, partial(_deployment, pk, engines)
+    elif kind == "deployment" and (pk in scene.deployments or pk in scene.sums):
+        engines, everywhere = scene.deployments.get(pk, {}), scene.sums.get(pk, {})
+        yield topic, (engines, everywhere), partial(_deployment, pk, engines, everywhere)
 
 
 def _line(figures: NodeFigures) -> Iterator[Fragment]:
@@ -70,10 +75,13 @@ def _node(figures: NodeFigures) -> Iterator[Fragment]:
     yield from _engines(figures.engines)
 
 
-def _deployment(pk: int, engines: Mapping[str, EngineFigures]) -> Iterator[Fragment]:
+def _deployment(
+    pk: int, engines: Mapping[str, EngineFigures], everywhere: Mapping[str, EngineFigures]
+) -> Iterator[Fragment]:
     yield from _engines(engines)
-    context = {"deployment_id": pk, "totals": total(engines.values())}
-    yield Fragment(f"totals {pk}", "live/totals.html", tuple(engines.values()), context)
+    if everywhere:
+        context = {"deployment_id": pk, "totals": total(everywhere.values())}
+        yield Fragment(f"totals {pk}", "live/totals.html", tuple(everywhere.values()), context)
 
 
 def _engines(engines: Mapping[str, EngineFigures]) -> Iterator[Fragment]:

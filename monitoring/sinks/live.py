@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,7 +19,7 @@ from channels.layers import get_channel_layer
 from django.db import DatabaseError, close_old_connections
 
 from deployments.transitions import EVENTS_GROUP
-from monitoring.domain.figures import NodeFigures
+from monitoring.domain.figures import EngineFigures, NodeFigures
 
 from . import latest, watchers
 from .fragments import Renderer, Scene
@@ -35,6 +36,8 @@ LOOK_S = 0.5
 SEND_S = 2.0
 # Elements are sent together up to so many characters.
 MESSAGE_CHARS = 64 * 1024
+# Process ids and figures of engines.
+Engines = dict[str, EngineFigures]
 # Figures that other observers stored are read this often (s), for deployments that run on their nodes too.
 OTHERS_S = 1.0
 
@@ -140,7 +143,7 @@ class Screen:
             return
         close_old_connections()
         try:
-            scene = Scene(figures, self._deployments(watched, figures))
+            scene = Scene(figures, *self._deployments(watched, figures))
         finally:
             close_old_connections()
         changes = self._renderer.changes(watched, scene)
@@ -152,24 +155,34 @@ class Screen:
         """Something was not sent: show everything anew."""
         self._renderer = Renderer()
 
-    def _deployments(self, watched: frozenset[str], figures: dict[int, NodeFigures]) -> dict[int, dict[str, Any]]:
-        """Engines by deployment, for those that are watched."""
-        wanted = frozenset(_deployment_of(audience) for audience in watched) - {None}
+    def _deployments(
+        self, watched: frozenset[str], figures: dict[int, NodeFigures]
+    ) -> tuple[dict[int, Engines], dict[int, Engines]]:
+        """Engines that are heard here, by deployments that are watched; and all engines of those summed here.
+
+        Each element of a page is one observer's to send, or figures would go back and forth between its newest and
+        what another one has read of it. The sum is whose the first node with an engine is.
+        """
+        wanted = frozenset(pk for audience in watched if (pk := _deployment_of(audience)) is not None)
         if not wanted:
-            return {}
+            return {}, {}
         try:
-            everywhere = figures | self._elsewhere(frozenset(pk for pk in wanted if pk is not None), figures)
+            everywhere = figures | self._elsewhere(wanted, figures)
             owners = self._owners.deployments_of(id for one in everywhere.values() for id in one.engines)
         except DatabaseError as error:
             self._outage.failed(error)
-            return {}
+            return {}, {}
         self._outage.worked()
-        found: dict[int, dict[str, Any]] = {}
-        for one in everywhere.values():
-            for id, engine in one.engines.items():
+        here, sums = defaultdict[int, Engines](dict), defaultdict[int, Engines](dict)
+        first: dict[int, int] = {}
+        for node in sorted(everywhere):
+            for id, engine in everywhere[node].engines.items():
                 if (owner := owners.get(id)) in wanted and owner is not None:
-                    found.setdefault(owner, {})[id] = engine
-        return found
+                    first.setdefault(owner, node)
+                    sums[owner][id] = engine
+                    if node in figures:
+                        here[owner][id] = engine
+        return here, {owner: engines for owner, engines in sums.items() if first[owner] in figures}
 
     def _elsewhere(self, wanted: frozenset[int], figures: dict[int, NodeFigures]) -> dict[int, NodeFigures]:
         """Figures of nodes that other observers watch and these deployments run on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from datetime import timedelta
 
 import pytest
@@ -171,8 +172,16 @@ async def test_a_deployment_on_nodes_of_two_observers_is_summed_over_both(stub, 
     observe(), observe()
     await becomes("each has one", lambda: len(set(Node.objects.values_list("observer", flat=True)) - {""}) == 2)
     await listener.join(f"live.deployment-{deployment.pk}.en")
+    nodes = set(processes.values())
+    await becomes("both are heard", lambda: {pk for pk, one in latest(nodes).items() if one.engines} == nodes)
     await watchers.watch(f"deployment-{deployment.pk}.en")
-    await listener.hears(lambda message: all(f'id="engine-{id}"' in message["html"] for id in processes))
+    elements = [*(f"engine-{id}" for id in processes), f"totals-{deployment.pk}"]
+    seen: dict[str, list[float]] = {element: [] for element in elements}
+    while min(map(len, seen.values())) < 5:
+        html = (await listener.hears(lambda message: message["type"] == "fragments"))["html"]
+        for element, at in re.findall(r'id="([^"]+)"[^>]* data-seen="([0-9.]+)"', html):
+            seen[element].append(float(at))
+    assert {element: sorted(times) for element, times in seen.items()} == seen, "figures went back"
 
 
 async def test_a_broker_that_hangs_stops_neither_watching_nor_writing(stub, observe, bell, caplog):

@@ -21,7 +21,7 @@ def node(pk: int, heard_at: float = NOW, utilization: float = 10.0, **columns) -
 
 
 def scene(*nodes: NodeFigures, deployments: dict | None = None) -> Scene:
-    return Scene({one.node: one for one in nodes}, deployments or {})
+    return Scene({one.node: one for one in nodes}, deployments or {}, deployments or {})
 
 
 def changes(renderer: Renderer, audiences: list[str], shown: Scene) -> dict[str, list[str]]:
