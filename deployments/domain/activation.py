@@ -51,11 +51,16 @@ FITTED_HIDDEN_MIXTURE = 8.0
 FITTED_GRAPH_LAYER = int(0.0254 * GIB)
 # The workspace that matrix products take once, on Hopper and newer; smaller before.
 WORKSPACE = 32 * MIB
-# Outside torch's allocator, one rank alone, and with the communicators of several ranks (those were not measured).
+# Outside torch's allocator: one rank alone, and with the communicators of several ranks (read in public logs only).
 ALONE = int(0.22 * GIB)
+TOGETHER = int(1.1 * GIB)
+# Bytes per word of the vocabulary and sequence while the first token is drawn, likely and at most. The first model
+# runner sorts and sums in wide numbers: public logs show 38 with one of its samplers, the other was not seen.
+SAMPLED_BYTES, SAMPLED_BYTES_OLD = (2, 8), (24, 45)
 CAPTURED_TOKENS = 512
-# The first version of the memory profiler that counts graphs, and that counts them with the second model runner too.
-COUNTS_GRAPHS, COUNTS_ALL_GRAPHS = Version("0.20"), Version("0.30")
+# From the first of these on the second model runner takes dense models, from the second on (about) all of them. The
+# memory profiler counts graphs from the first one on, but with the second runner only from the second one on.
+NEW_RUNNER, NEW_RUNNER_FOR_ALL = Version("0.20"), Version("0.30")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +79,10 @@ def activation_peak(model: Anatomy, sizes: Sizes, batch: Batch, version: str | N
     sampled = min(batch.tokens, batch.sequences)
     vocabulary = vocab_rows(model, 1) if is_last else 0
     carried = batch.tokens * model.hidden * bytes_each
-    old_runner = model.is_mixture and runs_old_runner(version)
-    logits = sampled * vocabulary * (12 if old_runner else 2) + carried
-    most = sampled * vocabulary * (26 if old_runner else 8) + carried
+    wide = runs_old_runner(version, mixture=model.is_mixture)
+    each, at_most = SAMPLED_BYTES_OLD if wide else SAMPLED_BYTES
+    logits = sampled * vocabulary * each + carried
+    most = sampled * vocabulary * at_most + carried
     likely = int(max(forward, logits)) + WORKSPACE
     margin = 1.5 if model.is_mixture or sizes.ranks > 1 or model.has_more else 1.25
     high = int(max(forward * margin, most)) + 4 * WORKSPACE + (2 * GIB if model.has_more else 0)
@@ -115,8 +121,8 @@ def context(sizes: Sizes) -> Range:
     """What lies outside torch's allocator but inside the budget."""
     if sizes.ranks == 1:
         return Range(ALONE - GIB // 20, ALONE, ALONE + GIB // 5, "libraries of one rank alone, as measured")
-    reason = f"libraries and the communicators of {sizes.ranks} ranks; with several ranks it was not measured"
-    return Range(ALONE, GIB, int(2.5 * GIB), reason)
+    reason = f"libraries and the communicators of {sizes.ranks} ranks; public logs show 0.9 to 1.6 GiB, none of our own"
+    return Range(ALONE, TOGETHER, int(2.5 * GIB), reason)
 
 
 def outside(platform: str) -> Range:
@@ -130,15 +136,15 @@ def outside(platform: str) -> Range:
 def counts_graphs(version: str | None, *, mixture: bool) -> bool:
     """Whether the profiler takes the graphs out of the cache; an unknown version is taken as today's."""
     read = read_version(version)
-    if read is None or read >= COUNTS_ALL_GRAPHS:
+    if read is None or read >= NEW_RUNNER_FOR_ALL:
         return True
-    return mixture and read >= COUNTS_GRAPHS
+    return mixture and read >= NEW_RUNNER
 
 
-def runs_old_runner(version: str | None) -> bool:
-    """Whether a mixture of experts runs on the first model runner, which samples in wider numbers."""
+def runs_old_runner(version: str | None, *, mixture: bool) -> bool:
+    """Whether the first model runner is used, which samples in wider numbers."""
     read = read_version(version)
-    return read is not None and read < COUNTS_ALL_GRAPHS
+    return read is not None and (read < NEW_RUNNER or (mixture and read < NEW_RUNNER_FOR_ALL))
 
 
 def read_version(text: str | None) -> Version | None:

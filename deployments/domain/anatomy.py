@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .families import FAMILIES, STRANGE_ATTENTION, TEXT_TYPES, Family
+from .families import FAMILIES, FLAT_CLASSES, STRANGE_ATTENTION, TEXT_TYPES, Family
 
 # Beyond these a config is broken or hostile; no model is near them.
 MOST_NUMBER, MOST_LAYERS = 10**9, 2000
@@ -98,6 +98,7 @@ def read_anatomy(config: Mapping[str, Any]) -> Anatomy | UnknownModel:
             f"There is no rule for the architecture {name or 'that this config names (it names none)'}.",
             "Start it on an accelerator that is surely large enough; what its log reports is used from then on.",
         )
+    text = {**dict(family.defaults), **{key: value for key, value in text.items() if value is not None}}
     strange = next((word for key, word in STRANGE_ATTENTION.items() if text.get(key)), None)
     try:
         windows = _windows(text, family)
@@ -120,7 +121,7 @@ def _class_of(config: Mapping[str, Any], text: Mapping[str, Any], *, is_part: bo
     """The class whose rules hold; of a multimodal model that of its text part."""
     named = text.get("architectures") or (None if is_part else config.get("architectures"))
     if isinstance(named, list) and named and isinstance(named[0], str):
-        return named[0]
+        return FLAT_CLASSES.get(named[0], named[0])
     if is_part:
         return TEXT_TYPES.get(str(text.get("model_type")), str(text.get("model_type")))
     return None
@@ -160,8 +161,12 @@ def _anatomy(
         out_bias=_decided(text, family.out_bias),
         mlp_bias=_decided(text, family.mlp_bias),
         qk_norm=_qk_norm(text, family),
-        has_more="vision or audio parts" if text.get("model_type") != config.get("model_type") else None,
+        has_more="vision or audio parts" if _has_more(config) else None,
     )
+
+
+def _has_more(config: Mapping[str, Any]) -> bool:
+    return any(isinstance(config.get(part), Mapping) for part in ("text_config", "vision_config", "audio_config"))
 
 
 def whole(config: Mapping[str, Any], *names: str) -> int | None:

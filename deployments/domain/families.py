@@ -26,6 +26,7 @@ class Family:
         windows: How layers slide when no `layer_types` says so: `never`, `always`, `even`, `pattern`, `above`.
         experts: How its experts are declared: `` = dense, `mixtral`, `qwen`, `deepseek`, `oss`.
         correction_bias: The router keeps one more number per expert.
+        defaults: What its configs leave out because the family's own default is meant.
         rope: It rotates queries and keys, so tables of positions are kept.
     """
 
@@ -46,19 +47,40 @@ class Family:
     correction_bias: bool = False
     sinks: bool = False
     rope: bool = True
+    defaults: tuple[tuple[str, int], ...] = ()
 
 
 _LLAMA = Family(qkv_bias="attention_bias", out_bias="attention_bias", mlp_bias="mlp_bias")
 _QWEN2 = Family(qkv_bias=True, windows="above")
 _QWEN3 = Family(qkv_bias="attention_bias", out_bias="attention_bias", qk_norm="head", windows="above")
-_GEMMA = Family(qkv_bias="attention_bias", out_bias="attention_bias", tied=True)
-_GEMMA3 = replace(_GEMMA, block_norms=4, qk_norm="head", windows="pattern")
+_GEMMA = Family(
+    qkv_bias="attention_bias",
+    out_bias="attention_bias",
+    tied=True,
+    defaults=(("head_dim", 256), ("vocab_size", 256_000), ("max_position_embeddings", 8192)),
+)
+_GEMMA3 = replace(
+    _GEMMA,
+    block_norms=4,
+    qk_norm="head",
+    windows="pattern",
+    defaults=(
+        *(("head_dim", 256), ("vocab_size", 262_208), ("max_position_embeddings", 131_072)),
+        *(("num_attention_heads", 8), ("num_key_value_heads", 4), ("sliding_window", 4096)),
+        ("rope_local_base_freq", 10_000),
+    ),
+)
 _OLD = Family(qkv_bias=True, out_bias=True, mlp_bias=True, norm_bias=True, gated=False, tied=True)
 _DEEPSEEK = Family(qkv_bias="attention_bias", out_bias="attention_bias", experts="deepseek")
 
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("LlamaForCausalLM", "LLaMAForCausalLM", "AquilaForCausalLM", "GraniteForCausalLM"), _LLAMA),
-    **dict.fromkeys(("InternLM3ForCausalLM",), replace(_LLAMA, qkv_bias="qkv_bias", out_bias="bias", mlp_bias="bias")),
+    "InternLM2ForCausalLM": Family(qkv_bias="bias", out_bias="bias"),
+    "InternLM3ForCausalLM": Family(qkv_bias="qkv_bias", out_bias="bias", mlp_bias="bias"),
+    "Ernie4_5ForCausalLM": Family(qkv_bias="use_bias", out_bias="use_bias", mlp_bias="use_bias", tied=True),
+    "CohereForCausalLM": Family(block_norms=1, tied=True),
+    "Cohere2ForCausalLM": Family(block_norms=1, tied=True, windows="pattern"),
+    "NemotronForCausalLM": Family(norm_bias=True, gated=False),
     "SeedOssForCausalLM": replace(_LLAMA, out_bias="attention_out_bias"),
     "MistralForCausalLM": Family(windows="always"),
     "Phi3ForCausalLM": Family(windows="always"),
@@ -80,6 +102,10 @@ FAMILIES: dict[str, Family] = {
     "GPT2LMHeadModel": replace(_OLD, positions=0, rope=False),
     "GPTNeoXForCausalLM": replace(_OLD, tied=False),
     "MixtralForCausalLM": Family(windows="always", experts="mixtral"),
+    "GraniteMoeForCausalLM": Family(qkv_bias="attention_bias", experts="mixtral"),
+    "PhiMoEForCausalLM": Family(
+        qkv_bias="attention_bias", out_bias="attention_bias", head_bias=True, norm_bias=True, experts="mixtral"
+    ),
     "Qwen2MoeForCausalLM": replace(_QWEN2, experts="qwen"),
     "Qwen3MoeForCausalLM": replace(_QWEN3, experts="qwen"),
     "OlmoeForCausalLM": Family(qk_norm="whole", experts="qwen"),
@@ -101,6 +127,10 @@ TEXT_TYPES: dict[str, str] = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
+    "qwen2_vl_text": "Qwen2ForCausalLM",
+    "qwen2_5_vl_text": "Qwen2ForCausalLM",
+    "qwen3_vl_text": "Qwen3ForCausalLM",
+    "qwen3_vl_moe_text": "Qwen3MoeForCausalLM",
     "gemma": "GemmaForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
@@ -108,6 +138,12 @@ TEXT_TYPES: dict[str, str] = {
     "phi3": "Phi3ForCausalLM",
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
+}
+
+# Multimodal classes whose text part stands beside `vision_config`, without a section of its own.
+FLAT_CLASSES: dict[str, str] = {
+    "Qwen2VLForConditionalGeneration": "Qwen2ForCausalLM",
+    "Qwen2_5_VLForConditionalGeneration": "Qwen2ForCausalLM",
 }
 
 # Keys of a config that change what a layer keeps per token or per sequence in ways that no rule here covers.

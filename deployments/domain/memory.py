@@ -259,7 +259,7 @@ def _weight_bytes(model: Model, stage: Stage, sizes: Sizes) -> tuple[int, int, i
     exact = held = largest = 0
     for tensor in stage_tensors(model.anatomy, stage, sizes):
         if tensor.linear and model.scheme and model.scheme.takes(tensor.name):
-            size = math.ceil(model.scheme.size(tensor.out, tensor.into))
+            size = math.ceil(model.scheme.held(tensor.out, tensor.into))
         else:
             size = tensor.out * tensor.into * model.element_bytes
         exact += size * tensor.copies

@@ -24,6 +24,7 @@ class Scheme:
         head: Whether the output head is quantised too.
         only_experts: Nothing but routed experts is quantised.
         online: The files are not quantised; it happens while they are loaded.
+        padded: Inputs of a matrix are filled up to a multiple of this by its kernels.
         repacked: The loader holds a second copy of the largest matrix for a moment.
     """
 
@@ -39,9 +40,14 @@ class Scheme:
     online: bool = False
     repacked: bool = False
     index_bits: int = 0
+    padded: int = 1
+
+    def held(self, out: int, into: int) -> float:
+        """Bytes of one quantised matrix as the engine holds it."""
+        return self.size(out, -(-into // self.padded) * self.padded)
 
     def size(self, out: int, into: int) -> float:
-        """Bytes of one quantised matrix with its scales."""
+        """Bytes of one quantised matrix with its scales, as it is stored."""
         total = out * into * self.bits
         if self.block:
             total += -(-out // self.block) * -(-into // self.block) * self.scale_bits
@@ -171,7 +177,7 @@ def _compressed(said: Mapping[str, Any]) -> Scheme | None:
 
 
 def _mxfp4(said: Mapping[str, Any]) -> Scheme:
-    return Scheme("mxfp4", 4, 32, scale_bits=8, only_experts=True)
+    return Scheme("mxfp4", 4, 32, scale_bits=8, only_experts=True, padded=256)
 
 
 def _bnb(said: Mapping[str, Any]) -> Scheme:
