@@ -11,9 +11,15 @@ import pytest
 from deployments.domain.accelerators import parse_gpus
 from deployments.domain.activation import GIB, WORKSPACE
 from deployments.domain.anatomy import Anatomy, read_anatomy
+from deployments.domain.calibration import beside, read_report
+from deployments.domain.fleet import Machine, fleet_of
 from deployments.domain.memory import Estimate, Learned, Model, Settings, estimate, read_model
+from deployments.domain.model_facts import read_config
 from deployments.domain.parameters import Sizes, parameter_count
+from deployments.domain.plan_subject import KnownModel, PlanWish
+from deployments.domain.planner import Plan, plan
 from deployments.domain.rules import Arguments
+from deployments.domain.specs import ModelFacts
 
 HERE = Path(__file__).parent / "memory"
 ROWS = json.loads((HERE / "rows.json").read_text())
@@ -185,3 +191,44 @@ def test_a_version_whose_profiler_counts_graphs_leaves_less_for_the_cache():
     device = parse_gpus(row["gpu"]).device
     counted = [estimate(model_of(row), Sizes(), settings, device) for settings in (older, newer)]
     assert counted[0].tokens[1] > counted[1].tokens[1]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (HERE / "logs").glob("[A-Z]*.log")))
+def test_a_log_gives_back_what_was_measured(name):
+    row = next(row for row in ROWS if row["name"] == name)
+    said = read_report((HERE / "logs" / f"{name}.log").read_text())
+    parts = (said.weights / GIB, said.activation / GIB, said.cache / GIB)
+    assert parts == pytest.approx((row["weights_gib"], row["activation_gib"], row["kv_gib"]))
+    assert said.tokens == row["kv_tokens"]
+    assert all(part.inside or abs(part.error) < 0.01 for part in beside(predicted(row), said))
+
+
+def failed(length: int, utilization: float, free_mib: int | None = None) -> Plan:
+    """The plan of a start that failed for real: Llama-3.1-8B, eager, on one H200."""
+    config = json.loads((HERE / "configs" / "Llama-3.1-8B.json").read_text())
+    settings = Settings(max_model_len=length, gpu_memory_utilization=utilization, enforce_eager=True, version="0.26.0")
+    device = replace(parse_gpus("NVIDIA H200").device, free_mib=free_mib)
+    model = KnownModel(ModelFacts(path="/m", **read_config("/m", config)), config)
+    return plan(model, fleet_of([Machine("one", (device,))]), PlanWish(settings, keep_utilization=True))
+
+
+def test_a_start_that_had_no_room_for_its_cache_is_not_planned():
+    found = failed(131072, 0.15)
+    assert "4.87 GiB" in (HERE / "logs" / "fail_kv_too_small_131k.log").read_text()
+    (refusal,) = found.refusals
+    assert "16.0 GiB" in refusal.problem.message
+    # The engine's own estimate of the longest context, from what it measured.
+    assert refusal.problem.values[0] == pytest.approx(39856, rel=0.05)
+
+
+def test_a_start_that_had_less_than_nothing_left_is_not_planned():
+    assert "-2.12 GiB" in (HERE / "logs" / "fail_no_cache_blocks.log").read_text()
+    (refusal,) = failed(8192, 0.10).refusals
+    assert "budget is 14.0 GiB" in refusal.problem.message
+
+
+def test_a_start_that_found_less_free_than_its_budget_is_not_planned():
+    assert "108.77/139.8 GiB" in (HERE / "logs" / "fail_free_less_u92_hold30.log").read_text()
+    (refusal,) = failed(8192, 0.92, free_mib=int(109.28 * 1024)).refusals
+    assert refusal.problem.setting == "gpu_memory_utilization"
+    assert refusal.problem.values[0] == pytest.approx(108.77 / 139.8, abs=0.02)
