@@ -117,8 +117,10 @@ def graphs(model: Anatomy, layers: int, sizes: Sizes, *, eager: bool) -> Range:
     return Range(likely // 2, likely, int(likely * 1.8) + GIB // 4, reason)
 
 
-def context(sizes: Sizes) -> Range:
+def context(sizes: Sizes, platform: str) -> Range:
     """What lies outside torch's allocator but inside the budget."""
+    if platform != "cuda":
+        return Range(GIB // 4, GIB // 2, 3 * GIB // 2, "the process itself and its libraries; not measured")
     if sizes.ranks == 1:
         return Range(ALONE - GIB // 20, ALONE, ALONE + GIB // 5, "libraries of one rank alone, as measured")
     reason = f"libraries and the communicators of {sizes.ranks} ranks; public logs show 0.9 to 1.6 GiB, none of our own"

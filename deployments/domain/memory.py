@@ -193,7 +193,7 @@ def _rank(
         "weights": _read(known.weights) or weights_of(model, stage, sizes),
         "activation": _read(known.activation)
         or activation_peak(anatomy, sizes, batch, settings.version, is_last=stage.is_last),
-        "context": _read(known.context) or context(sizes),
+        "context": _read(known.context) or context(sizes, device.platform),
         "graphs": _read(known.graphs)
         or graphs(anatomy, stage.last - stage.first, sizes, eager=settings.enforce_eager or not cuda),
     }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from .accelerators import Device
 from .activation import GIB
+from .facts import MIB
 from .memory import Estimate, Rank, Settings
 from .parameters import Sizes
 from .plugins import Problem
@@ -165,3 +166,39 @@ def too_long(figures: Estimate, rank: Rank, settings: Settings, concurrency: flo
         "max_model_len",
         (figures.longest[1],),
     )
+
+
+def overfilled(figures: Estimate, settings: Settings, device: Device) -> Problem | None:
+    """A cache of a size that was set: it is not held to the budget, only the device ends it."""
+    if settings.kv_cache_memory_bytes is None:
+        return None
+    rank = max(figures.ranks, key=lambda rank: rank.weights.likely)
+    parts = (rank.weights, rank.activation, rank.context, rank.graphs, rank.cache)
+    there = (device.usable_mib if device.free_mib is None else device.free_mib) - device.context_mib
+    over = sum(part.likely for part in parts) - there * MIB
+    if over <= 0:
+        return None
+    most = max(0, settings.kv_cache_memory_bytes - over) // GIB * GIB
+    return _refuse(
+        "NOT_ENOUGH_MEMORY",
+        f"Weights, other parts and a cache of {gib(settings.kv_cache_memory_bytes)} are {gib(over)} more than the "
+        f"{gib(there * MIB)} of the accelerator.",
+        f"Set --kv-cache-memory-bytes to {most} or less." if most else "Split it over more accelerators.",
+        "kv_cache_memory_bytes",
+        (most,) if most else (),
+    )
+
+
+def too_few(asked: int, there: int) -> Problem:
+    """More machines are asked for than there are."""
+    said = f"{asked} nodes are asked for; there {'is' if there == 1 else 'are'} {there} with such accelerators."
+    return Problem("UNPLACEABLE", said, f"Ask for {there} or fewer.", "nodes", setting="nodes", values=(there,))
+
+
+def no_such_layout(kind: str | None, has_accelerators: bool) -> Problem:
+    """Nothing was even tried."""
+    if not has_accelerators:
+        said = "There is no accelerator that is free and whose size is known."
+        return Problem("UNPLACEABLE", said, "Add a node, free an accelerator, or probe the node again.", "nodes")
+    said = f"The accelerators that there are make no layout of the kind {kind or 'that was asked for'}."
+    return Problem("UNPLACEABLE", said, "Choose another kind, other sizes or more accelerators.", "kind")

@@ -23,7 +23,10 @@ from .plan_words import (
     crossings,
     explain,
     kind_of,
+    no_such_layout,
+    overfilled,
     sizes_word,
+    too_few,
     too_full,
     too_long,
     too_small,
@@ -138,17 +141,25 @@ def plan(model: KnownModel, fleet: Fleet, wish: PlanWish, recall: Recall | None 
                 found.append(answer)
             else:
                 refused.setdefault((answer.device, answer.problem.message), answer)
+    if not found and not refused:
+        nothing = Refusal(wish.kind or "any layout", "", no_such_layout(wish.kind, bool(fleet.pools)))
+        return Plan(refusals=(nothing,), held=fleet.held)
     return Plan(tuple(sorted(found, key=_rank)), tuple(refused.values()), held=fleet.held)
 
 
 def _rank(candidate: Candidate) -> tuple[Any, ...]:
-    """Surely before perhaps, whole context before less, one machine before several, few accelerators before many."""
+    """Surely before perhaps, whole context before less, one machine before several, few accelerators before many.
+
+    Accelerators are counted in powers of two: a machine's are rarely put to use in threes or sixes, and a cheaper split
+    over eight is better than an odd one over six.
+    """
     return (
         candidate.estimate.concurrency[0] < 1,
         candidate.shortened,
         candidate.nodes > 1,
-        candidate.gpus,
+        (candidate.gpus - 1).bit_length(),
         sum(crossing.cost for crossing in candidate.crossings),
+        candidate.gpus,
         -candidate.estimate.concurrency[1],
         candidate.device.name,
     )
@@ -173,6 +184,10 @@ class _Planner:
 
     def answers(self) -> Iterator[Candidate | Refusal | UnknownModel]:
         """More machines are tried only while fewer do not surely take the whole context."""
+        if self.wish.nodes is not None and self.wish.nodes > len(self.pool.machines):
+            few = too_few(self.wish.nodes, len(self.pool.machines))
+            yield Refusal(f"{self.wish.nodes} nodes", self.pool.name, few)
+            return
         refused: set[tuple[int, int]] = set()
         for nodes in self._node_counts():
             found = False
@@ -198,7 +213,7 @@ class _Planner:
     def _node_counts(self) -> list[int]:
         there = len(self.pool.machines)
         if self.wish.nodes is not None:
-            return [self.wish.nodes] if self.wish.nodes <= there else []
+            return [self.wish.nodes]
         powers = [1 << power for power in range(there.bit_length()) if 1 << power <= there]
         return sorted({*powers, there})
 
@@ -214,6 +229,9 @@ class _Planner:
         figures = self._estimate(sizes, settings, device)
         if isinstance(figures, UnknownModel):
             return figures
+        beyond = overfilled(figures, settings, device)
+        if beyond is not None:
+            return self._refused(sizes, nodes, beyond)
         shortened = None if self._enough(figures) else self._shorter(figures, sizes, settings, device)
         if shortened is None and not self._enough(figures):
             return self._refused(sizes, nodes, self._why_not(figures, settings, device))

@@ -157,9 +157,46 @@ def test_figures_of_an_earlier_start_are_used():
     assert asked
 
 
-def test_an_empty_fleet_fits_nothing():
-    assert plan(known(SMALL), fleet_of([]), PlanWish()).candidates == ()
-    assert plan(known(SMALL), fleet_of([Machine("bare", ())]), PlanWish()).candidates == ()
+@pytest.mark.parametrize("machines", [[], [Machine("bare", ())]])
+def test_a_fleet_without_accelerators_fits_nothing_and_says_why(machines):
+    found = plan(known(SMALL), fleet_of(machines), PlanWish())
+    assert found.candidates == ()
+    assert "no accelerator" in found.refusals[0].problem.message
+
+
+def test_a_kind_that_cannot_be_made_is_said():
+    found = plan(known(SMALL), fleet("NVIDIA H200"), PlanWish(kind="tensor"))
+    assert found.candidates == ()
+    assert "tensor" in found.refusals[0].problem.message
+
+
+def test_more_nodes_than_there_are_is_said():
+    found = plan(known(SMALL), fleet("NVIDIA H200:8", nodes=2), PlanWish(nodes=3))
+    assert found.refusals[0].problem.values == (2,)
+    assert plan(known(SMALL), fleet("NVIDIA H200:8", nodes=2), PlanWish(nodes=2)).recommendation.nodes == 2
+
+
+def test_a_cache_that_was_set_too_large_is_refused_with_the_size_that_fits():
+    asked = Settings(kv_cache_memory_bytes=135 * 2**30)
+    found = plan(known(SMALL), fleet("NVIDIA H200"), PlanWish(asked))
+    problem = found.refusals[0].problem
+    assert problem.setting == "kv_cache_memory_bytes"
+    again = PlanWish(Settings(kv_cache_memory_bytes=problem.values[0]))
+    assert plan(known(SMALL), fleet("NVIDIA H200"), again).recommendation is not None
+
+
+def test_slots_of_a_cpu_machine_are_planned_without_graphs():
+    slots = tuple(Accelerator(f"cpu-{index}", index, "Some CPU", 32 * 1024, "cpu") for index in range(2))
+    node = NodeView(1, "cpu", "10.0.0.1", platform="cpu", accelerators=slots, free_accelerators=slots)
+    found = plan(known(SMALL), fleet_of([machine_of(node)]), PlanWish(Settings(max_model_len=4096)))
+    assert found.recommendation.estimate.ranks[0].graphs.high == 0
+    assert found.recommendation.device.platform == "cpu"
+
+
+def test_a_usual_split_over_eight_comes_before_an_odd_one_over_six():
+    found = plan(known({**LARGE, "num_hidden_layers": 400}), fleet("NVIDIA H200:8"), PlanWish())
+    assert found.recommendation.word == "TP8"
+    assert any(candidate.gpus in (6, 7) for candidate in found.candidates)
 
 
 def test_a_plan_is_plain_data():
