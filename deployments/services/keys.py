@@ -19,12 +19,12 @@ from deployments.transitions import record
 
 def list_keys() -> list[SshKey]:
     """All keys; the private parts stay where they are."""
-    return list(SshKey.objects.order_by("name"))
+    return list(SshKey.objects.defer("private").order_by("name"))
 
 
 def get_key(key_name: str) -> SshKey:
     """The key called `key_name`."""
-    row = SshKey.objects.filter(name=naming.known(key_name)).first()
+    row = SshKey.objects.defer("private").filter(name=naming.known(key_name)).first()
     if row is None:
         raise NotFound(f"There is no SSH key {key_name!r}.", remedy="Generate or add one first.", field="key")
     return row

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from cryptography.fernet import Fernet
 from django.test import Client
 
 from deployments.remote import ssh_files
@@ -57,6 +58,15 @@ def test_a_key_is_generated_or_pasted_its_public_line_shown_and_the_private_part
     assert "Paste the whole file, first and last line too." in read(locked).text
     as_admin.post("/settings/keys/mine/remove/", {"typed": "mine"})
     assert [key.name for key in keys.list_keys()] == ["made"]
+
+
+def test_a_key_that_cannot_be_decrypted_is_listed_and_can_be_removed(as_admin: Client, settings) -> None:  # type: ignore[no-untyped-def]
+    as_admin.post("/settings/keys/", {"name": "old", "source": "generate"})
+    settings.FIELD_KEYS = [Fernet.generate_key().decode()]
+    for path in ("/settings/keys/", "/add/node/", "/add/nodes/"):
+        assert "old" in read(as_admin.get(path)).text
+    as_admin.post("/settings/keys/old/remove/", {"typed": "old"})
+    assert keys.list_keys() == []
 
 
 def test_keys_come_from_the_named_folder(as_admin: Client, tmp_path, settings) -> None:  # type: ignore[no-untyped-def]
