@@ -11,8 +11,9 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from deployments.domain.errors import Conflict, DomainError
-from deployments.domain.placement import place, render
+from deployments.domain.placement import layout_of, place, render
 from deployments.domain.plugins import RenderContext
+from deployments.domain.rules.fleet import allowed
 from deployments.domain.specs import EngineOptions, ModelFacts, NodeView, ProcessSpec
 from deployments.domain.states import Reason, ReplicaState
 from deployments.models import AcceleratorClaim, Deployment, LanguageModel, Node, PortClaim, Process, Replica
@@ -43,7 +44,16 @@ def specs_for(deployment: Deployment, wanted: Sequence[int]) -> tuple[ProcessSpe
     """
     layout = layout_spec(deployment.layout)
     views = node_views(deployment.model)
-    return render_on(deployment, views, place(layout, list(views.values()), wanted))
+    return render_on(deployment, views, place(layout, list(views.values()), _allowed(deployment, views, wanted)))
+
+
+def _allowed(deployment: Deployment, views: Mapping[int, NodeView], wanted: Sequence[int]) -> list[int]:
+    """Ids of the nodes to choose among, without those on which the numbered rules know that the launch would fail."""
+    layout = layout_spec(deployment.layout)
+    options = EngineOptions(tuple(deployment.args), deployment.env)
+    pool = [views[id] for id in wanted or views if id in views]
+    seats = max(1, len(layout_of(layout).seats(layout)))
+    return allowed(pool, layout, model_facts(deployment.model), deployment.model.config, options, seats) or list(wanted)
 
 
 def render_on(deployment: Deployment, views, assignments) -> tuple[ProcessSpec, ...]:
@@ -91,7 +101,7 @@ def _place_all(deployment: Deployment, replicas: Sequence[Replica]) -> None:
     """One after the other, each on what the ones before have left."""
     layout = layout_spec(deployment.layout)
     views = node_views(deployment.model)
-    wanted = list(deployment.nodes.values_list("pk", flat=True))
+    wanted = _allowed(deployment, views, list(deployment.nodes.values_list("pk", flat=True)))
     seated: list[tuple[Replica, ProcessSpec]] = []
     for replica in replicas:
         try:

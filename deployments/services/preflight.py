@@ -9,15 +9,13 @@ from typing import Any
 from deployments.domain import retired, rules
 from deployments.domain.placement import layout_of
 from deployments.domain.plugins import Problem
-from deployments.domain.rules.fleet import told_once
+from deployments.domain.rules.fleet import ONE_MACHINE, told_once
 from deployments.domain.specs import EngineOptions, LayoutSpec, ModelFacts, NodeView
 from deployments.domain.states import NodeIntent
 from deployments.models import LanguageModel, ModelCopy, Node
 from deployments.targets import node_views
 
 MIB = 1024 * 1024
-# Seats say whether there are enough accelerators; what machines owe each other is asked where they are chosen together.
-ONE_MACHINE = frozenset(rules.RULES) - {7, 8, 9, 25, 26}
 
 
 def rule_problems(

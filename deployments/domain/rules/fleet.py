@@ -3,13 +3,44 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..plugins import Problem
+from ..specs import EngineOptions, LayoutSpec, ModelFacts, NodeView
+from . import RULES, Host, Subject, check
 
+# Seats say whether there are enough accelerators; what machines owe each other is asked where they are chosen together.
+ONE_MACHINE = frozenset(RULES) - {7, 8, 9, 25, 26}
 # More names than this are counted, not listed.
 NAMED = 5
+
+
+def allowed(
+    nodes: Iterable[NodeView],
+    layout: LayoutSpec,
+    model: ModelFacts,
+    config: Mapping[str, Any],
+    options: EngineOptions,
+    seats: int = 1,
+) -> list[int]:
+    """Ids of the nodes where no rule says that the launch would fail; all of them when there would be none left.
+
+    Rules may be wrong about a build of the engine that somebody made; they choose among nodes, they do not stop one.
+    """
+    pool = list(nodes)
+    kinds: dict[tuple[Any, ...], bool] = {}
+    fits = []
+    for node in pool:
+        same = (node.platform, node.engine_version, tuple(slot.compute_capability for slot in node.accelerators))
+        if same not in kinds:
+            more: dict[str, Any] = {"config": config, "options": options, "platform": node.platform, "nodes": seats}
+            found = check(Subject.of(layout, model, hosts=[Host.of(node)], **more), only=ONE_MACHINE)
+            kinds[same] = not any(problem.severity == "error" for problem in found)
+        if kinds[same]:
+            fits.append(node.id)
+    return fits or [node.id for node in pool]
 
 
 def told_once(candidates: Sequence[Sequence[Problem]], *, chosen: bool) -> list[Problem]:

@@ -72,7 +72,9 @@ def test_the_models_config_and_the_arguments_are_held_against_each_other(fleet, 
 
 def test_what_no_accelerator_can_do_is_an_error_and_what_some_cannot_a_warning(fleet, admin) -> None:
     older(fleet[0], "7.5")
-    assert said(preview(admin, args="--dtype bfloat16")) == [(15, "warning", "gpu-1")]
+    shown = preview(admin, args="--dtype bfloat16")
+    assert said(shown) == [(15, "warning", "gpu-1")]
+    assert [process.node for process in shown.processes] == ["gpu-2"]
     older(fleet[1], "7.5")
     shown = preview(admin, args="--dtype bfloat16")
     assert said(shown) == [(15, "error", "gpu-1")]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from deployments.domain.plugins import Problem
 from deployments.domain.rules import check
-from deployments.domain.rules.fleet import told_once
+from deployments.domain.rules.fleet import allowed, told_once
+from deployments.domain.specs import EngineOptions, LayoutSpec, NodeView
 
-from .subjects import LLAMA_8B, host, subject
+from .subjects import LLAMA_8B, cards, host, subject
 
 
 def on(*cards: str, words: str = "--dtype bfloat16") -> list[list[Problem]]:
@@ -44,3 +45,22 @@ def test_many_names_are_counted() -> None:
 
 def test_nothing_wrong_is_nothing_said() -> None:
     assert told_once(on("H200"), chosen=True) == told_once([], chosen=True) == []
+
+
+def view(id: int, card: str) -> NodeView:
+    return NodeView(id, f"n{id}", "10.0.0.1", accelerators=cards(card, 2), engine_version="0.33.0")
+
+
+def choice(*views: NodeView, words: str = "--dtype bfloat16") -> list[int]:
+    model = subject(LLAMA_8B).model
+    return allowed(views, LayoutSpec("single"), model, LLAMA_8B, EngineOptions(tuple(words.split())))
+
+
+def test_nodes_on_which_a_launch_would_fail_are_not_chosen() -> None:
+    assert choice(view(1, "T4"), view(2, "H200"), view(3, "T4"), view(4, "an unknown card")) == [2, 4]
+
+
+def test_rules_leave_all_nodes_where_they_would_leave_none() -> None:
+    assert choice(view(1, "T4"), view(2, "T4")) == [1, 2]
+    assert choice(view(1, "T4"), view(2, "H200"), words="--max-model-len 99999999") == [1, 2]
+    assert choice() == []
