@@ -79,7 +79,16 @@ def _rank(rank: Rank) -> dict[str, Any]:
 
 
 def _refusal(refusal: Refusal) -> dict[str, Any]:
-    return {"layout": refusal.word, "device": refusal.device, **_problem(refusal.problem)}
+    sizes = refusal.sizes
+    return {
+        "layout": refusal.word,
+        "device": refusal.device,
+        "tensor_parallel_size": sizes.tensor if sizes else None,
+        "pipeline_parallel_size": sizes.pipeline if sizes else None,
+        "data_parallel_size": sizes.data if sizes else None,
+        "nodes": refusal.nodes,
+        **_problem(refusal.problem),
+    }
 
 
 def _problem(problem: Problem) -> dict[str, Any]:

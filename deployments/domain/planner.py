@@ -85,11 +85,16 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A layout that is ruled out, and by what: `rule` is the number of the rule, None = memory."""
+    """A layout that is ruled out, and by what: `rule` is the number of the rule, None = memory or machines.
+
+    One of several that the same reason rules out stands for all of them. `sizes` None = no layout was tried.
+    """
 
     word: str
     device: str
     problem: Problem
+    sizes: Sizes | None = None
+    nodes: int = 1
 
     @property
     def rule(self) -> int | None:
@@ -321,7 +326,7 @@ class _Planner:
         return too_long(figures, fullest, settings, self.wish.concurrency)
 
     def _refused(self, sizes: Sizes, nodes: int, problem: Problem) -> Refusal:
-        return Refusal(sizes_word(sizes, nodes), self.pool.name, problem)
+        return Refusal(sizes_word(sizes, nodes), self.pool.name, problem, sizes, nodes)
 
 
 def _splits(devices: int, nodes: int, wish: PlanWish) -> Iterator[Sizes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,10 +11,10 @@ from deployments.domain import rules
 from deployments.domain.accelerators import KNOWN, device_of
 from deployments.domain.anatomy import Anatomy, UnknownModel, read_anatomy
 from deployments.domain.fleet import Machine, Pool, fleet_of
-from deployments.domain.memory import Model, Settings, read_model, weights_of
+from deployments.domain.memory import Model, Settings, estimate, read_model, weights_of
 from deployments.domain.parameters import Sizes, stages
 from deployments.domain.plan_subject import PlanWish, subject_of
-from deployments.domain.planner import plan
+from deployments.domain.planner import LEAST_CONTEXT, plan
 from tests.unit.planning.models import LATENT, MIXTURE, SMALL, known
 
 EXAMPLES = 60
@@ -64,7 +66,18 @@ def test_each_plan_satisfies_all_rules_and_each_refusal_names_what_it_breaks(con
     for refusal in found.refusals:
         assert refusal.problem.message
         assert refusal.problem.remedy
-        assert refusal.rule is not None or "GiB" in refusal.problem.message
+        subject = subject_of(model, pool, pool.devices, refusal.sizes, refusal.nodes, wish)
+        broken = {problem.rule for problem in rules.check(subject) if problem.severity == "error"}
+        assert refusal.rule in broken if refusal.rule else not broken
+        assert refusal.rule or not has_room(config, refusal, pool, wish)
+
+
+def has_room(config, refusal, pool, wish) -> bool:
+    """Whether what was refused for memory would hold one request of the shortest useful length."""
+    model = read_model(config, None, wish.settings)
+    length = wish.settings.max_model_len or min(LEAST_CONTEXT, config["max_position_embeddings"])
+    shortest = replace(wish.settings, max_model_len=length, version=pool.engine_version)
+    return estimate(model, refusal.sizes, shortest, pool.devices[0]).concurrency[1] >= 1
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -73,6 +86,26 @@ def test_a_refusal_for_memory_is_true_of_the_layout_it_names(config, nodes):
     found = plan(known(config), fleet_of(nodes), PlanWish())
     fitting = {candidate.word for candidate in found.candidates}
     assert not fitting & {refusal.word for refusal in found.refusals}
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    config=configs(),
+    gib=st.integers(24, 200),
+    length=st.integers(16, 8192),
+    tensor=st.sampled_from([1, 2, 4]),
+    pipeline=st.integers(1, 4),
+)
+def test_more_memory_and_shorter_requests_never_hold_fewer(config, gib, length, tensor, pipeline):
+    wish = Settings(max_model_len=2 * length, max_num_batched_tokens=2048, max_num_seqs=256)
+    model, sizes = read_model(config, None, wish), Sizes(tensor, min(pipeline, config["num_hidden_layers"]))
+    here, larger = (estimate(model, sizes, wish, device_of("Card", size * 1024)) for size in (gib, gib + 8))
+    shorter = estimate(model, sizes, replace(wish, max_model_len=length), device_of("Card", gib * 1024))
+    assert all(less <= more for less, more in zip(here.concurrency, larger.concurrency, strict=True))
+    assert all(less <= more for less, more in zip(here.concurrency, shorter.concurrency, strict=True))
+    assert here.concurrency == tuple(sorted(here.concurrency))
+    assert here.tokens == tuple(sorted(here.tokens))
+    assert here.longest == tuple(sorted(here.longest))
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
