@@ -15,7 +15,7 @@ PCP = "prefill_context_parallel_size"
 DP = "data_parallel_size"
 LOCAL = "data_parallel_size_local"
 DCP_SINCE, PCP_SINCE = "0.10.2", "0.12"
-BALANCERS = ("internal", "hybrid", "external")
+ALL2ALL, GONE_BACKENDS = "allgather_reducescatter", ("pplx", "naive")
 
 
 def expert_ranks(subject: Subject) -> int:
@@ -45,6 +45,10 @@ def experts(subject: Subject) -> Iterator[Problem]:
             "Remove --enable-expert-parallel.",
             [False],
         )
+    asked = subject.args.word("all2all_backend")
+    if asked in GONE_BACKENDS and subject.at_least("0.28") is not False:
+        said = f"'--all2all-backend {asked}' is gone; the engine takes {ALL2ALL} for it."
+        yield doubtful("all2all_backend", said, "Remove it.", [ALL2ALL])
     count, ranks = subject.experts, expert_ranks(subject)
     total = (count or 0) + redundant(subject)
     if balanced(subject) and subject.expert_parallel and count and total % ranks:

@@ -15,7 +15,9 @@ PP = "pipeline_parallel_size"
 PARTITION = "VLLM_PP_LAYER_PARTITION"
 # Families of decoders that could be cut into stages for a long time. Others may, from some version on.
 IN_STAGES = re.compile(
-    r"(Llama|Mistral|Ministral|Mixtral|Qwen[23]|Deepseek(V2|V3|V32)?(?=For)|DeepseekV|Gemma[234]?(?=For)|Glm|ChatGLM|Phi3"
+    r"(?!.*(MTP|Eagle))(L[Ll]a[Mm][Aa]|Llava|InternVL|InternS1|PaliGemma|Pixtral|Molmo|Ovis|PhiMoE|Phi4ForCausalLMV|Lfm2"
+    r"|MiniMax|MiMo|Step|StableLm|Orion|Bailing|DeciLM|Apertus|Longcat|Keye|Ultravox|Voxtral|Blip2|DeepseekOCR"
+    r"|Llama|Mistral|Ministral|Mixtral|Qwen[23]|Deepseek(V2|V3|V32)?(?=For)|DeepseekV|Gemma[234]?(?=For)|Glm|ChatGLM|Phi3"
     r"|Phi(?=For)|GptOss|GPT2|GPTNeoX|GPTJ|GPTBigCode|Falcon|Bloom|OPT|OLMo|Olmo|Granite|InternLM|Baichuan|Cohere|Starcoder"
     r"|StableLM|Nemotron|Exaone|MiniCPM|Arctic|Dbrx|Jamba|Mamba|Aquila|Yi|Solar|Ernie|Hunyuan|Kimi|Moonlight)"
 )

@@ -181,6 +181,7 @@ FROM_13: dict[int, list[Broken]] = {
             "128 experts and 0 redundant ones cannot be balanced evenly over 3 ranks",
         ),
         (subject(LLAMA_8B, "-ep"), "error", "enable_expert_parallel", "names no experts"),
+        (subject(QWEN_MOE, "-ep --all2all-backend pplx", host()), "warning", "all2all_backend", "pplx' is gone"),
     ],
     20: [
         (subject(LLAMA_8B, tp=8, dcp=3), "error", DCP, "size is 3: it does not divide the tensor parallel size 8"),
