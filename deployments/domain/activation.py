@@ -85,7 +85,7 @@ def activation_peak(model: Anatomy, sizes: Sizes, batch: Batch, version: str | N
     most = sampled * vocabulary * at_most + carried
     likely = int(max(forward, logits)) + WORKSPACE
     margin = 1.5 if model.is_mixture or sizes.ranks > 1 or model.has_more else 1.25
-    high = int(max(forward * margin, most)) + 4 * WORKSPACE + (2 * GIB if model.has_more else 0)
+    high = int(max(forward * margin, most)) + 8 * WORKSPACE + (2 * GIB if model.has_more else 0)
     larger = "the output head over all sequences" if logits > forward else "the feed-forward of one layer"
     reason = (
         f"{batch.tokens} tokens in one batch, {batch.sequences} sequences; the peak is {larger}"
@@ -122,9 +122,9 @@ def context(sizes: Sizes, platform: str) -> Range:
     if platform != "cuda":
         return Range(GIB // 4, GIB // 2, 3 * GIB // 2, "the process itself and its libraries; not measured")
     if sizes.ranks == 1:
-        return Range(ALONE - GIB // 20, ALONE, ALONE + GIB // 5, "libraries of one rank alone, as measured")
+        return Range(GIB // 50, ALONE, ALONE + GIB // 5, "libraries of one rank alone, as measured on one GPU")
     reason = f"libraries and the communicators of {sizes.ranks} ranks; public logs show 0.9 to 1.6 GiB, none of our own"
-    return Range(ALONE, TOGETHER, int(2.5 * GIB), reason)
+    return Range(ALONE // 2, TOGETHER, int(2.5 * GIB), reason)
 
 
 def outside(platform: str) -> Range:
