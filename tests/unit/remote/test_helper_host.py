@@ -172,11 +172,11 @@ def test_where_there_are_only_virtual_interfaces_they_are_shown(files):
     assert [net.name for net in files.sample().networks] == ["veth1"]
 
 
-def test_the_speed_of_an_interface_is_known_a_little_later(files):
+def test_the_speed_of_an_interface_is_looked_up_beside_the_reports(files):
     files.put("sys/class/net/eth0/speed", "200000\n")
     files.put("sys/class/net/ib0/speed", "-1\n")
     files.network("eth0", "ib0")
-    assert files.sample().networks[0].speed_mbps is None
+    files.sample()
     found = _later(lambda: [net.speed_mbps for net in files.sample(after=1.0).networks], lambda speeds: speeds[0])
     assert found == [200000.0, None]
 
