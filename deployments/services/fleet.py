@@ -6,14 +6,16 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from deployments.domain.evidence import evidence_of
+from deployments.domain.plugins import Problem
 from deployments.domain.rendering import platform_of
 from deployments.domain.specs import ProcessEvidence
-from deployments.domain.states import PROCESS_FINAL, DeploymentState, JobState, NodeState, ProcessState, Wish
+from deployments.domain.states import PROCESS_FINAL, DeploymentState, JobState, NodeState, ProcessState, Reason, Wish
 from deployments.models import Accelerator, AcceleratorClaim, Deployment, Job, Node, Process
 from deployments.services.nodes import fingerprints, get_node, list_nodes
 from deployments.services.processes import problems_of, processes_of
 
 TROUBLED = (DeploymentState.FAILED, DeploymentState.DEGRADED, DeploymentState.UNKNOWN)
+SILENT = "A node that it runs on is silent; nothing is stopped because of this."
 FINAL = [state.value for state in PROCESS_FINAL]
 
 
@@ -107,9 +109,14 @@ def _deployments() -> list[Attention]:
         waits = any(replica.reason == "UNPLACEABLE" for replica in row.replicas.all() if replica.state != "STOPPED")
         if row.state in TROUBLED or waits:
             said = problems_of(row, processes_of(row))
-            note, remedy = (said[0].message, said[0].remedy) if said else ("", "")
+            note, remedy = _said(said[0]) if said else ("", "")
             found.append(Attention("deployment", row.name, row.name, row.state, note, remedy))
     return found
+
+
+def _said(problem: Problem) -> tuple[str, str]:
+    """Note and remedy. How long a node has been silent is left out: the number would stand still while it grows."""
+    return (SILENT if problem.code == Reason.NODE_SILENT else problem.message), problem.remedy
 
 
 def _unproven() -> list[Attention]:

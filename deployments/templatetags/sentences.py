@@ -8,6 +8,7 @@ from __future__ import annotations
 from django.utils.translation import gettext_noop
 
 SENTENCES = (
+    gettext_noop("A node that it runs on is silent; nothing is stopped because of this."),
     gettext_noop("Put a complete Hugging Face model folder there, or correct the path."),
     gettext_noop("This is a fault of Pilothouse; please report it."),
     gettext_noop("Read the log, mend the cause and retry."),

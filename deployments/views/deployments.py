@@ -12,8 +12,9 @@ from django.utils.translation import ngettext
 
 from deployments.domain.command import shell
 from deployments.domain.log_lines import clean
+from deployments.domain.plugins import Problem
 from deployments.domain.specs import ProcessEvidence
-from deployments.domain.states import PROCESS_FINAL, ProcessState, Wish
+from deployments.domain.states import PROCESS_FINAL, ProcessState, Reason, Wish
 from deployments.forms.wishes import ScaleForm
 from deployments.models import Deployment, Node, Process, Replica
 from deployments.services import deployments, fleet, history
@@ -71,7 +72,7 @@ def detail(request: HttpRequest, actor: Actor, name: str) -> HttpResponse:
         "deployment": deployment,
         "replicas": shown,
         "ready": sum(row.replica.state == "READY" for row in shown),
-        "problems": deployments.problems_of(deployment, [r.process for row in shown for r in row.processes]),
+        "problems": _problems(deployment, [r.process for row in shown for r in row.processes]),
         "troubled": any(row.replica.state in ("FAILED", "BACKOFF") for row in shown),
         "earlier": [row for row in rows if row.process.pk not in current][:20],
         "endpoints": [{**end, "curl": deployments.curl_line(deployment, end["url"])} for end in found],
@@ -84,6 +85,11 @@ def detail(request: HttpRequest, actor: Actor, name: str) -> HttpResponse:
         "place": "deployments",
     }
     return show(request, actor, "deployments/detail.html", context, parts=("live",))
+
+
+def _problems(deployment: Deployment, processes: list[Process]) -> list[Problem]:
+    """All but the silence of nodes, which is said once a node and ages on the page."""
+    return [one for one in deployments.problems_of(deployment, processes) if one.code != Reason.NODE_SILENT]
 
 
 def _silent(processes: Sequence[Process]) -> list[Node]:
@@ -244,6 +250,7 @@ def force(request: HttpRequest, actor: Actor, process_id: str) -> HttpResponse:
 @page
 def api_key(request: HttpRequest, actor: Actor, name: str) -> HttpResponse:
     """Show the key of a deployment's engines once; reading it is written down, so it takes a click."""
+    require(actor, Role.operator, "read API keys")
     deployment = deployments.get_deployment(name)
     context: dict[str, Any] = {"deployment": deployment, "place": "deployments"}
     if request.method == "POST":

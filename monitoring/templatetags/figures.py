@@ -21,7 +21,7 @@ from monitoring.domain.shares import Memory, Together, memory_of, together
 from monitoring.services.latest import latest
 from monitoring.services.owners import Owner, owners
 
-from . import instruments, throttles, units
+from . import instruments, throttles, troubles, units
 
 register = template.Library()
 FEW, SOME = 4, 64
@@ -41,7 +41,10 @@ register.filter("load", units.load)
 register.filter("latency", units.latency)
 register.filter("heat", instruments.heat)
 register.filter("throttles", throttles.throttle_words)
-register.filter("gpu_problem", throttles.problem_words)
+register.filter("trouble", troubles.trouble_of)
+register.simple_tag(troubles.troubles_of)
+register.simple_tag(troubles.trouble_badge)
+register.simple_tag(troubles.fault_of)
 register.simple_tag(instruments.meter, name="meter")
 register.simple_tag(instruments.sparkline, name="sparkline")
 
@@ -86,13 +89,15 @@ def cell(figures: NodeFigures, gpu: Gpu, oob: bool = False) -> SafeString:
     """One GPU's figures on the map: heat, utilisation, memory, power, temperature; written hundreds of times a page."""
     # Instances of one GPU share its index.
     place = f"{gpu.index}-{escape(gpu.uuid[-8:])}" if gpu.mig else gpu.index
-    too, lost = escape(_("held by others too")), escape(_("lost"))
+    too, fault = escape(_("held by others too")), escape(troubles.fault_of(figures, gpu))
     alien = f'<i class="alien" title="{too}"></i>' if held_by_others(gpu) else ""
-    says = f"{icon('state-bad')}<b>{lost}</b>" if gpu.lost else f"<b>{units.percent(gpu.utilization)}</b>"
+    says = f"{icon('state-bad' if gpu.lost else 'state-unknown')}" if fault else ""
+    says += f"<b>{fault or units.percent(gpu.utilization)}</b>"
+    look = " is-lost" if gpu.lost else " is-blocked" if fault else ""
     return SafeString(
         f'<span id="cell-{figures.node}-{place}" class="cell-figures {instruments.heat(gpu.utilization)}"'
         f"{SWAP if oob else ''}>"
-        f'<span class="band{" is-lost" if gpu.lost else ""}"><i>{gpu.index}</i>{alien}{says}</span>'
+        f'<span class="band{look}"><i>{gpu.index}</i>{alien}{says}</span>'
         f"{instruments.meter(gpu.memory_used, gpu.memory_total)}"
         f'<span class="m">{memory_words(gpu.memory_used)}</span><span class="w">{units.watts(gpu.power_w)}</span>'
         f'<span class="t">{units.degrees(gpu.temperature_c)}</span></span>'

@@ -40,6 +40,13 @@ PROBLEMS: dict[str, tuple[Promise, Promise]] = {
         gettext_lazy("nvidia-smi does not work there."),
         gettext_lazy("Run nvidia-smi on the machine and mend what it says."),
     ),
+    "UNREADABLE": (
+        gettext_lazy("A part of its report cannot be understood."),
+        gettext_lazy(
+            "Its figures are left out; what runs there goes on. Mend on the machine what the quoted words name; "
+            "figures come again with the first good report."
+        ),
+    ),
 }
 
 

@@ -42,6 +42,7 @@
   const staleAfter = 5;
   const linkState = one("#link-state");
   const linkAge = linkState && one(".age", linkState);
+  let blind = false; // there are figures, and none comes
   const [second, minute, hour, day] = (body.dataset.units || "s min h d").split(" ");
   const span = (seconds) => {
     for (const [unit, length] of [[day, 86400], [hour, 3600], [minute, 60]]) {
@@ -72,7 +73,8 @@
       newest = Math.max(newest, seen);
       item.classList.toggle("stale", now() / 1000 - seen > staleAfter);
     }
-    linkState?.classList.toggle("old", newest > 0 && now() / 1000 - newest > staleAfter);
+    blind = newest > 0 && now() / 1000 - newest > staleAfter;
+    showLink();
     if (linkAge) write(linkAge, newest ? span(Math.max(0, now() / 1000 - newest)) : "");
   };
 
@@ -135,10 +137,14 @@
   let answering = true;
   const showLink = () => {
     if (!linkState || !one("[data-live], .more-lines, [ws-connect]")) return;
-    const state = !answering ? "lost" : socket ? "live" : "polling";
+    const line = !answering ? "lost" : socket ? "live" : "polling";
+    const state = blind && answering ? "blind" : line;
     const words = one("[role=status]", linkState);
     linkState.hidden = false;
+    linkState.dataset.line = line;
+    linkState.title = state === "blind" ? words.dataset.blindSays : "";
     linkState.classList.toggle("out", state === "lost");
+    linkState.classList.toggle("blind", state === "blind");
     linkState.classList.toggle("polling", state === "polling");
     write(words, words.dataset[`${state}Words`]);
     if (lost) lost.hidden = answering;

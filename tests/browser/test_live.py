@@ -31,7 +31,8 @@ def open_page(browser: Browser, actor: Actor, path: str, sockets: bool = True) -
 
 def never_polls(page: Page) -> None:
     """From now on only the socket brings anything."""
-    expect(link(page)).to_have_text("live", timeout=SOON)
+    # Not its words: figures that grow old meanwhile make them "blind".
+    expect(page.locator("#link-state")).to_have_attribute("data-line", "live", timeout=SOON)
     page.evaluate("document.querySelector('[data-live]').dataset.slow = 3600")
 
 
@@ -118,8 +119,32 @@ def test_old_figures_are_marked_by_the_servers_clock_until_new_ones_come(still: 
     page.evaluate(write, time.time() - 20)
     expect(page.locator("#figure.stale time")).to_have_text(re.compile(r"^2\d s ago$"))
     expect(page.locator("#link-state .age")).to_have_text(re.compile(r"^2\d s$"))
+    expect(link(page)).to_have_text("blind")
+    expect(page.locator("#link-state.blind")).to_have_attribute("title", re.compile("^No figures come;"))
     page.evaluate("seen => { document.querySelector('#figure').dataset.seen = seen }", time.time() + 60)
     expect(page.locator("#figure:not(.stale)")).to_be_visible()
+    expect(link(page)).to_have_text("live")
+    expect(page.locator("#link-state:not(.blind)")).to_have_attribute("title", "")
+
+
+@pytest.mark.parametrize("width", [390, 360])
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_a_small_window_shows_the_link_and_the_age_of_its_figures(still: Browser, width: int, language: str) -> None:
+    page = open_page(still, person("vera", "viewer"), "/nodes/")
+    page.set_viewport_size({"width": width, "height": 740})
+    if language != "en":
+        page.get_by_role("button", name="简体中文").click()
+    never_polls(page)
+    expect(link(page)).to_be_in_viewport(ratio=1)
+    page.evaluate(
+        "seen => document.querySelector('main').insertAdjacentHTML('beforeend', `<p data-seen=${seen}></p>`)",
+        time.time() - 2999,
+    )
+    expect(link(page)).to_have_text("blind" if language == "en" else "无数据")
+    expect(page.locator("#link-state .age")).to_have_text(re.compile("^50 (min|分)"))
+    for part in ("#link-state", "#link-state .age", ".top .menu summary", ".top .crumbs [aria-current]"):
+        expect(page.locator(part)).to_be_in_viewport(ratio=1)
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
 
 
 def test_without_a_socket_the_page_asks(still: Browser, stub: object) -> None:

@@ -153,6 +153,75 @@ def test_a_blocked_driver_is_said_in_words_and_leaves_dashes(node: Node, as_view
     assert "The GPU driver does not answer." in read(as_viewer.get("/")).text
 
 
+BLIND = {"memory_used": None, "processes": None, "memory_reserved": None}
+
+
+@pytest.mark.parametrize(
+    ("said", "badge", "title", "cell"),
+    [
+        ({"first": (BLIND, BLIND), "problem": "DRIVER_BLOCKED"}, "GPU driver blocked", "does not answer", "blocked"),
+        ({"first": ({**BLIND, "lost": "Xid 79"},), "problem": "GPU_LOST"}, "GPU lost", "has been lost", "lost"),
+        ({"first": ({**BLIND, "lost": "Xid 79"},)}, "GPU lost", "has been lost", "lost"),
+        ({"first": (BLIND, BLIND), "problem": "SMI_FAILED"}, "GPU figures unreadable", "nvidia-smi", "unreadable"),
+    ],
+)
+def test_trouble_of_gpus_needs_attention_and_stands_beside_ready(
+    node: Node, as_viewer: Client, said: dict[str, Any], badge: str, title: str, cell: str
+) -> None:
+    first = said["first"]
+    _hear(node, gpu=_gpus(node, *first, problem=said.get("problem")))
+    fleet = read(as_viewer.get("/")).text
+    assert "Need attention 1" in fleet
+    assert f"{badge} node-1" in fleet
+    for address in ("/", "/nodes/", "/nodes/node-1/"):
+        page = read(as_viewer.get(address))
+        assert f"ready {badge}" in page.text or address == "/", address
+        assert title in page.text, address
+        assert _classes(page, "span", "trouble") == (2 if address == "/" else 1), address
+    assert fleet.count(f" {cell} ") >= len(first)
+    free = 2 - len(first)
+    assert fleet.count(" free ") == free
+    there = read(as_viewer.get("/nodes/node-1/"))
+    assert there.text.count("free GPU-") == 0
+    assert there.text.partition("Held by")[2].partition("Processes on it")[0].count(" free ") == free
+
+
+def test_a_node_whose_figures_cannot_be_read_says_why_everywhere(node: Node, as_viewer: Client) -> None:
+    _hear(node, problem="Expected `int`, got `str` - at `$.gpu.devices[0].index`")
+    fleet = read(as_viewer.get("/")).text
+    assert "Need attention 1" in fleet
+    assert "figures unreadable node-1 A part of its report cannot be understood. Expected `int`" in fleet
+    there = read(as_viewer.get("/nodes/node-1/")).text
+    assert "ready figures unreadable" in there
+    card = there.partition(" GPU ")[2].partition("Machine now")[0]
+    assert "got `str` - at `$.gpu.devices[0].index`" in card
+    assert "No figures have come yet." not in there
+    assert "ready figures unreadable" in read(as_viewer.get("/nodes/")).text
+
+
+def test_old_figures_of_gpus_are_old_on_the_map_while_their_node_is_heard(node: Node, as_viewer: Client) -> None:
+    _hear(node, gpu=_gpus(node, {"utilization": 63.0}, at=time.time() - 170))
+    page = read(as_viewer.get("/"))
+    assert "GPU last seen 3 min ago" in page.text
+    assert ("span", "class", "one gpu-age stale") in page.attributes
+    _hear(node, gpu=_gpus(node, {"utilization": 63.0}))
+    assert ("span", "class", "one gpu-age stale") not in read(as_viewer.get("/")).attributes
+
+
+def test_a_silent_node_is_told_on_the_fleet_without_a_number_that_stands_still(
+    node: Node, admin: Actor, as_viewer: Client
+) -> None:
+    found_model(admin)
+    single_layout(admin)
+    settle(deployments.apply(admin, DeploymentInput("chat", "qwen", "one")))
+    note = "no report for 23 s; the process is left as it is"
+    Process.objects.update(state="UNKNOWN", reason="NODE_SILENT", note=note)
+    Deployment.objects.update(state="UNKNOWN")
+    needs = read(as_viewer.get("/")).text.partition("Needs attention")[2].partition("Accelerators")[0]
+    assert "A node that it runs on is silent; nothing is stopped because of this." in needs
+    assert "23 s" not in needs
+
+
 def test_a_driver_that_tells_no_owners_gives_one_sum(node: Node, as_viewer: Client) -> None:
     _hear(node, gpu=_gpus(node, {"memory_used": 20 * GIB, "processes": None, "unified": True}))
     text = read(as_viewer.get("/nodes/node-1/")).text
@@ -230,12 +299,15 @@ def test_a_blind_deployment_names_its_silent_node_once_and_marks_its_figures(
     engines = {str(pk): EngineFigures(at=long_ago, running=3) for pk in Process.objects.values_list("pk", flat=True)}
     _hear(node, long_ago, engines=engines)
     Node.objects.update(state="UNREACHABLE", heard_at=timezone.now() - timezone.timedelta(seconds=170))
-    Process.objects.update(state="UNKNOWN", reason="NODE_SILENT")
+    silence = "no report for 23 s; the process is left as it is"
+    Process.objects.update(state="UNKNOWN", reason="NODE_SILENT", note=silence)
     page = read(as_viewer.get("/deployments/chat/"))
     assert page.text.count("Last report of node-1: 3 min ago") == 1
     assert "nothing is stopped because of this" in page.text
     assert page.text.count("Figures of the past, last seen 3 min ago") == 3
     assert _classes(page, "div", "stale") == 3
+    assert not _classes(page, "div", "problem")
+    assert "23 s" not in page.text
 
 
 def test_an_engine_never_heard_shows_no_empty_figures(node: Node, admin: Actor, as_viewer: Client) -> None:

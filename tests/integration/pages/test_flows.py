@@ -301,6 +301,10 @@ def test_the_api_key_is_shown_on_a_click_and_written_down(
     assert shown["Cache-Control"] == "no-store"
     assert "API key read" in read(as_operator.get("/deployments/chat/")).text
     assert as_viewer.post("/deployments/chat/key/").status_code == 403
+    refused = as_viewer.get("/deployments/chat/key/")
+    assert refused.status_code == 403
+    assert "may not read API keys" in read(refused).text
+    assert "Show the API key" not in read(refused).text
 
 
 def test_an_environment_is_installed_as_a_job_or_an_existing_one_used(
