@@ -95,6 +95,82 @@ def test_no_two_figures_touch_at_any_width(still: Browser, stub: object) -> None
     assert wrong == {}
 
 
+LONG = "W" * 3000
+
+
+def test_no_word_of_a_machine_makes_a_page_wider_than_its_window(still: Browser) -> None:
+    person("ada", "admin")
+    node = _garrulous()
+    page = _sign_in(still)
+    wide = {}
+    for path in ("/", "/nodes/", f"/nodes/{node}/", "/deployments/chat-7b/"):
+        _speak(node)
+        page.goto(path)
+        for width in (360, 390, 860, 1024, 1440):
+            page.set_viewport_size({"width": width, "height": 900})
+            if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                wide[f"{path} at {width} px"] = page.evaluate(REACHING)
+    assert wide == {}
+
+
+# The words that reach out of the window, with what they stand in.
+REACHING = """() => {
+    const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+    const found = [];
+    while (walker.nextNode()) {
+        const range = document.createRange();
+        range.selectNodeContents(walker.currentNode);
+        const within = walker.currentNode.parentElement;
+        if (range.getBoundingClientRect().right > innerWidth + 1) found.push(`${within.outerHTML.slice(0, 90)}`);
+    }
+    return found.slice(0, 9);
+}"""
+
+
+def _garrulous() -> str:
+    """A machine, its processes and what is to be done about them, all with words that never end."""
+    from deployments.models import Node, Process, Replica
+
+    crowd.gather(1, 2)
+    node = Node.objects.get()
+    facts = {"hostname": LONG, "kernel": LONG, "os": {"pretty": LONG}, "cpu": {"model": LONG}, "user": LONG}
+    facts |= {"gpu": {"driver": LONG, "problem": LONG}, "python": {"version": LONG, "executable": LONG}}
+    facts |= {"nics": [{"name": LONG, "addresses": [LONG]}], "disks": [{"mount": LONG, "fs": LONG}], "state_dir": LONG}
+    facts |= {"environment": {"path": LONG, "packages": {LONG: LONG}, "executables": {"vllm": LONG}}}
+    error = {"code": LONG, "message": LONG, "remedy": LONG, "node": LONG}
+    Node.objects.update(facts=facts, error=error, state_note=LONG, interface=LONG[:32], state="NOT_READY")
+    node.accelerators.update(name=LONG[:100])
+    spec = {"argv": [LONG, "--x", LONG], "env": {"X": LONG}, "secrets": [], "accelerators": [LONG], "probe": {}}
+    spec["ports"], spec["probe"] = {LONG: 1}, {"base_url": f"http://{LONG}", "model": LONG}
+    Process.objects.update(spec=spec, note=LONG, phase=LONG[:32], error=error)
+    Replica.objects.update(note=LONG, reason="UNPLACEABLE", state="PENDING")
+    return node.name
+
+
+def _speak(name: str) -> None:
+    import time
+
+    from django.core.cache import cache
+
+    from deployments.models import Node, Process
+    from monitoring.domain.figures import EngineFigures, NodeFigures, encode
+    from monitoring.domain.samples import Disk, Filesystem, Gpu, GpuProcess, Gpus, Host, Network
+
+    node, now = Node.objects.get(name=name), time.time()
+    theirs = (GpuProcess(pid=1, memory=1, user=LONG, command=LONG),)
+    said = {"name": LONG, "bus_id": LONG, "throttle": (LONG,), "memory_total": 9, "memory_used": 2}
+    first, second = (slot.uuid for slot in node.accelerators.all())
+    devices = (Gpu(uuid=first, index=0, processes=theirs, **said), Gpu(uuid=second, index=1, name=LONG, lost=LONG))
+    figures = NodeFigures(
+        node=node.pk,
+        heard_at=now,
+        gpu=Gpus(source=LONG, at=now, problem=LONG, message=LONG, devices=devices),
+        host=Host(disks=(Disk(name=LONG),), filesystems=(Filesystem(mount=LONG),), networks=(Network(name=LONG),)),
+        engines={str(pk): EngineFigures(at=now, error=LONG) for pk in Process.objects.values_list("pk", flat=True)},
+    )
+    cache.set(f"figures:{node.pk}", encode(figures), 60)
+
+
 def _sign_in(browser: Browser, **options: object):
     page = browser.page(**options)
     page.goto("/login/")
