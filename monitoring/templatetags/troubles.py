@@ -40,7 +40,7 @@ def trouble_of(figures: NodeFigures) -> Trouble | None:
         "DRIVER_BLOCKED": ("bad", _("GPU driver blocked")),
         "GPU_LOST": ("bad", _("GPU lost")),
     }
-    look, word = looks.get(code, ("warn", _("GPU figures unreadable")))
+    look, word = looks.get(code, ("warn", _("GPU unreadable")))
     title, remedy = problem_words(code)
     return Trouble(look, word, title, _said(figures), remedy)
 
@@ -85,4 +85,4 @@ def fault_of(figures: NodeFigures, gpu: Gpu) -> str:
     code = code_of(figures)
     if code in (None, "GPU_LOST") or gpu.memory_used is not None or gpu.utilization is not None:
         return ""
-    return _("blocked") if code == "DRIVER_BLOCKED" else _("unreadable")
+    return _("blocked") if code == "DRIVER_BLOCKED" else _("no data")

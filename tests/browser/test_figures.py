@@ -6,9 +6,12 @@ import re
 import time
 
 import pytest
+from django.template.loader import render_to_string
 from playwright.sync_api import Page, expect
 
-from deployments.models import Node
+from deployments.models import AcceleratorClaim, Node
+from monitoring.domain.figures import NodeFigures
+from monitoring.domain.samples import Gpu, Gpus
 from tests.browser import crowd, telemetry
 from tests.browser.conftest import Browser, apart
 from tests.browser.test_live import SOON, never_polls, open_page
@@ -63,6 +66,31 @@ def test_a_poll_that_is_late_puts_no_old_cell_back(still: Browser) -> None:
     expect(page.locator(".node-line.stale")).to_be_visible(timeout=SOON)
     fetched_again(page)
     expect(use).not_to_have_text("99 %")
+    assert still.complaints == []
+
+
+def test_a_driver_that_blocks_is_seen_on_the_map_while_its_node_is_heard(still: Browser) -> None:
+    node = a_node()
+    AcceleratorClaim.objects.all().delete()
+    page = open_page(still, person("vera", "viewer"), "/")
+    never_polls(page)
+    free = page.locator(".slot .owner", has_text="free")
+    expect(free).to_have_count(2)
+    expect(free.first).to_be_visible()
+    devices = tuple(Gpu(uuid=slot.uuid, index=slot.index) for slot in node.accelerators.all())
+    now = time.time()
+    stuck = Gpus(source="nvml", at=now - 40, problem="DRIVER_BLOCKED", devices=devices)
+    figures = NodeFigures(node=node.pk, heard_at=now, gpu=stuck)
+    cells = [("cell", {"gpu": gpu}) for gpu in devices]
+    said = [render_to_string(f"live/{name}.html", {"figures": figures, "oob": True, **more}) for name, more in cells]
+    said.append(render_to_string("live/node_line.html", {"figures": figures, "oob": True}))
+    apart(push, "fleet", "".join(said))
+    expect(page.locator(f"#cell-{node.pk}-0 .band b")).to_have_text("blocked", timeout=SOON)
+    expect(page.locator(".host .badge.trouble")).to_have_text("GPU driver blocked")
+    expect(page.locator(".gpu-age.stale")).to_have_text(re.compile(r"^GPU last seen 4\d s ago$"))
+    expect(page.locator(".gpu-age.stale")).to_be_visible()
+    expect(free.first).not_to_be_visible()
+    expect(page.locator(".slot").first).to_have_css("border-top-style", "dashed")
     assert still.complaints == []
 
 

@@ -46,7 +46,8 @@ class Bell:
 
         from controlplane.database import redis_client_url
 
-        self._broker = redis.from_url(redis_client_url(settings.BROKER_URL))
+        # A broker that a test has paused is waited for.
+        self._broker = redis.from_url(redis_client_url(settings.BROKER_URL), socket_timeout=None)
         self.silence()
 
     def silence(self) -> None:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 OPERATOR = {
     "node-intent", "model-add", "model-remove", "layout-add", "layout-remove", "deployment-add", "deployment-change",
     "deployment-stop", "deployment-pause", "deployment-run", "deployment-scale", "deployment-remove", "job-cancel",
-    "deployment-chat",
+    "deployment-chat", "deployment-key",
 }  # fmt: skip
 ADMIN = {
     "node-add", "nodes-add", "node-change", "node-remove", "node-environment", "process-force", "key-remove", "users",

@@ -162,7 +162,7 @@ BLIND = {"memory_used": None, "processes": None, "memory_reserved": None}
         ({"first": (BLIND, BLIND), "problem": "DRIVER_BLOCKED"}, "GPU driver blocked", "does not answer", "blocked"),
         ({"first": ({**BLIND, "lost": "Xid 79"},), "problem": "GPU_LOST"}, "GPU lost", "has been lost", "lost"),
         ({"first": ({**BLIND, "lost": "Xid 79"},)}, "GPU lost", "has been lost", "lost"),
-        ({"first": (BLIND, BLIND), "problem": "SMI_FAILED"}, "GPU figures unreadable", "nvidia-smi", "unreadable"),
+        ({"first": (BLIND, BLIND), "problem": "SMI_FAILED"}, "GPU unreadable", "nvidia-smi", "no data"),
     ],
 )
 def test_trouble_of_gpus_needs_attention_and_stands_beside_ready(
