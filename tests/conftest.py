@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser.chromium import chromium as chromium
+
 PREFIX = "pilothouse-test-"
 EXTERNAL = {"postgres": bool(os.environ.get("DATABASE_URL")), "valkey": bool(os.environ.get("BROKER_URL"))}
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,11 +12,6 @@ import pytest
 
 # Playwright's synchronous calls run an event loop in this thread; Django must not refuse the database because of it.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-QUIET = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--force-color-profile=srgb",
-)  # fmt: skip
 
 
 @dataclass
@@ -49,24 +42,6 @@ def apart(work: Callable[..., object], *args: object, **named: object) -> None:
 
     with ThreadPoolExecutor(1) as threads:
         threads.submit(done).result()
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[object]:
-    """Debian's Chromium, without a line to anywhere but the loopback."""
-    if CHROMIUM is None:
-        missing = "chromium is missing: `apt-get install chromium`, or name one with CHROMIUM"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory(prefix="pilothouse-browser-") as home:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=list(QUIET), env={**os.environ, "HOME": home}
-        )
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
