@@ -111,6 +111,8 @@ class Live:
     async def _ring(self) -> None:
         while self._changed:
             node = next(iter(self._changed))
+            if node in self._figures:  # before pages are told to look: it is where they look
+                await latest.store([self._figures[node]])
             await _send(EVENTS_GROUP, {"type": "changed", "node": node})
             self._changed.discard(node)
 
