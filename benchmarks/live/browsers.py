@@ -84,8 +84,9 @@ def ages(text: str) -> dict[tuple[str, int], float]:
     for match in _MARK.finditer(text):
         if match[1]:
             about = (match[1], int(match[2]))
-        elif about is not None:
-            found.setdefault(about, datetime.fromisoformat(match[3]).timestamp())
+        elif about is not None and (about[0] == "line" or about not in found):
+            # A line's last moment is the report's; the age of its GPUs stands before it.
+            found[about] = datetime.fromisoformat(match[3]).timestamp()
     return found
 
 
