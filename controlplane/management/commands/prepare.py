@@ -60,4 +60,5 @@ class Command(BaseCommand):
         password = secrets.token_urlsafe(15)
         user = users.create_superuser(ADMIN, password=password)
         Member.objects.update_or_create(user=user, defaults={"role": "admin"})
-        self.stdout.write(f"First login: {ADMIN} / {password}   (shown only now; change it in Settings)")
+        change = f".venv/bin/python manage.py changepassword {ADMIN}"
+        self.stdout.write(f"First login: {ADMIN} / {password}   (shown only now; change it with `{change}`)")
