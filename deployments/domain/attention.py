@@ -41,10 +41,6 @@ class Cache:
     in_flight: int
     decode_context: int = 1
 
-    @property
-    def is_hybrid(self) -> bool:
-        return len(self.groups) > 1
-
     def block_bytes(self, stage: Stage) -> int:
         """Bytes of one block number on a rank of a stage: one block in each layer of the largest group there."""
         layers = max(sum(stage.first <= layer < stage.last for layer in group) for _, group in self.groups)
